@@ -1,0 +1,1 @@
+"""Client: the Python SDK of the plane."""

@@ -1,0 +1,59 @@
+"""The root of everything a client may be told: an error knows its wire code and its HTTP status."""
+
+from typing import ClassVar
+
+
+class HoldfastError(Exception):
+    """Base of everything a client may be told. `detail` says what happened and what to do next."""
+
+    code: ClassVar[str] = "internal_error"
+    status: ClassVar[int] = 500
+
+    def __init__(self, detail: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.retry_after_s = retry_after_s
+
+
+class InvalidBody(HoldfastError):
+    """The request body is not what this endpoint takes."""
+
+    code, status = "invalid_body", 400
+
+
+class MethodNotAllowed(HoldfastError):
+    """The path exists, the method does not."""
+
+    code, status = "method_not_allowed", 405
+
+
+class BodyTooLarge(HoldfastError):
+    """The request body is above this endpoint's limit."""
+
+    code, status = "document_too_large", 413
+
+
+class HeadersTooLarge(HoldfastError):
+    """The request line and headers are above the limit."""
+
+    code, status = "headers_too_large", 431
+
+
+class ShutdownDraining(HoldfastError):
+    """The server takes no new work because it is about to stop."""
+
+    code, status = "shutdown_draining", 503
+
+
+class NotReady(HoldfastError):
+    """The server is up but something it needs is not; the detail says what."""
+
+    code, status = "not_ready", 503
+
+
+def error_classes(root: type[HoldfastError] = HoldfastError) -> list[type[HoldfastError]]:
+    """Every error class imported so far, root first: the docs table is checked against this list."""
+    found = [root]
+    for child in root.__subclasses__():
+        found.extend(error_classes(child))
+    return found

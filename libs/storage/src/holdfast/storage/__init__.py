@@ -1,0 +1,1 @@
+"""Storage: one ordered, revisioned key-value store under every service, on several backends."""

@@ -1,0 +1,121 @@
+"""What can go wrong in a store. Foreign errors (RocksDB, asyncpg, OSError) become these at the backend."""
+
+from holdfast.common.errors import HoldfastError
+
+
+class StorageError(HoldfastError):
+    """Base of the storage errors."""
+
+    code, status = "storage_error", 500
+
+
+class Conflict(StorageError):
+    """An expectation of a batch does not hold; nothing of the batch was written."""
+
+    code, status = "cas_mismatch", 409
+
+    def __init__(self, key: bytes, *, detail: str = "changed since it was read; read it again and retry") -> None:
+        super().__init__(f"key {key!r} {detail}")
+        self.key = key
+
+
+class TransactionContended(StorageError):
+    """`transact` lost to other writers as often as it was allowed to try."""
+
+    code, status = "cas_mismatch", 409
+
+    def __init__(self, key: bytes, attempts: int) -> None:
+        super().__init__(
+            f"transaction lost {attempts} times, last on key {key!r}; retry later", retry_after_s=1.0
+        )
+        self.key = key
+        self.attempts = attempts
+
+
+class InvalidBatch(StorageError):
+    """A batch that breaks a rule of the port (key or value too large, a key both put and deleted)."""
+
+    code, status = "invalid_batch", 400
+
+
+class Compacted(StorageError):
+    """The history asked for is gone; `oldest_revision` is the first one a watch may start after."""
+
+    code, status = "compacted", 410
+
+    def __init__(self, asked_revision: int, oldest_revision: int) -> None:
+        super().__init__(
+            f"history after revision {asked_revision} is compacted; read the keys and watch after {oldest_revision}"
+        )
+        self.asked_revision = asked_revision
+        self.oldest_revision = oldest_revision
+
+
+class WatcherTooSlow(StorageError):
+    """The watcher fell behind and was cut off; watch again after `resume_revision`."""
+
+    code, status = "watcher_too_slow", 409
+
+    def __init__(self, resume_revision: int) -> None:
+        super().__init__(f"watcher fell behind and was cut off; watch again after revision {resume_revision}")
+        self.resume_revision = resume_revision
+
+
+class StoreUnavailable(StorageError):
+    """The backend does not answer now; what was asked did not happen."""
+
+    code, status = "storage_unavailable", 503
+
+
+class OutcomeUnknown(StorageError):
+    """The backend vanished during a commit and did not come back in time to say how it ended."""
+
+    code, status = "storage_outcome_unknown", 503
+
+
+class StoreReadOnly(StorageError):
+    """A sync failed: what is on the disk is in doubt, so nothing more is written until it is opened again."""
+
+    code, status = "storage_read_only", 503
+
+
+class StoreFull(StorageError):
+    """No room on the device. Reads go on; writes go on by themselves once there is room."""
+
+    code, status = "storage_full", 507
+
+
+class StoreLocked(StorageError):
+    """Another process owns this store."""
+
+    code, status = "storage_locked", 503
+
+
+class StoreCorrupt(StorageError):
+    """Stored bytes fail their checksum. Never skipped: restore a backup."""
+
+    code, status = "storage_corrupt", 500
+
+
+class StoreClosed(StorageError):
+    """The store is closed or closing."""
+
+    code, status = "storage_closed", 503
+
+
+class BlobNotFound(StorageError):
+    """No such blob: never written, or swept because no record referred to it."""
+
+    code, status = "blob_not_found", 404
+
+
+class DecryptionError(StorageError):
+    """Stored bytes do not decrypt: altered, cut, moved to another key, or written under an unknown root key."""
+
+    code, status = "decryption_failed", 500
+
+
+class InvalidStoreUrl(StorageError):
+    """The storage URL names no backend, or one with wrong parts."""
+
+    code, status = "invalid_store_url", 400

@@ -1,0 +1,24 @@
+"""What can be set about a store, whatever its backend."""
+
+from dataclasses import dataclass, field
+
+from holdfast.common.clock import Clock, SystemClock
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Defaults are for production; tests shrink them."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    history_revisions_max: int = 100_000  # A watch may start this far back …
+    history_age_s_max: float = 600.0  # … and this long ago, whichever is nearer.
+    compact_interval_s: float = 10.0
+    watch_buffer_events_max: int = 10_000  # A watcher further behind is cut off.
+    blob_sweep_grace_s: float = 3600.0
+    blob_sweep_interval_s: float = 600.0
+    journal_segment_bytes: int = 64 << 20  # Disk: one preallocated log file.
+    free_bytes_min: int = 64 << 20  # Disk: below this free space writes are refused with StoreFull.
+    group_batches_max: int = 1024  # Batches that share one sync.
+    postgres_pool_max: int = 8
+    postgres_poll_interval_s: float = 1.0  # Fallback when a NOTIFY is lost.
+    outcome_timeout_s: float = 30.0  # PostgreSQL: how long an unknown outcome is asked after.

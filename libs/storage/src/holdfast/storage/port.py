@@ -1,0 +1,264 @@
+"""The port every backend implements: ordered keys, revisions, atomic commits, watches, blobs.
+
+Revisions are etcd's: one counter per store that grows by one for each committed batch with a write in it. A
+record carries the revision that created it, the one that changed it last, and its version, which starts at 1
+and starts again at 1 after a delete.
+
+Two views exist. `get`, `get_many`, `range`, watches and snapshots show only what is durable. A transaction may
+read ahead of durability (what an earlier commit of this process has written but not yet synced), because its
+own result is held back until everything it read is durable.
+"""
+
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, Self, TypeVar
+
+KEY_BYTES_MAX = 2048  # PostgreSQL's btree takes at most about 2700 bytes in one entry.
+VALUE_BYTES_MAX = 1 << 20  # Layers put more than 64 KiB into a blob; this is the hard stop.
+BATCH_BYTES_MAX = 8 << 20
+BATCH_KEYS_MAX = 10_000
+RANGE_LIMIT_MAX = 10_000
+
+ABSENT = 0  # As an expected mod_revision: the key must not exist.
+
+T = TypeVar("T")
+
+
+class Record(NamedTuple):
+    """One key as of one revision."""
+
+    key: bytes
+    value: bytes
+    create_revision: int
+    mod_revision: int
+    version: int
+
+
+class Event(NamedTuple):
+    """One key changed at one revision. `record` is None for a delete, `previous` None for a create.
+
+    `previous` is only filled for a watch that asked for it.
+    """
+
+    revision: int
+    key: bytes
+    record: Record | None
+    previous: Record | None = None
+
+
+class RangeExpectation(NamedTuple):
+    """No key in [start, end) was put or deleted after `revision`."""
+
+    start: bytes
+    end: bytes | None
+    revision: int
+
+
+@dataclass(slots=True)
+class Batch:
+    """What must hold, and what is then written, all of it or nothing.
+
+    `expects` maps a key to the mod_revision it must have (ABSENT: none). `blobs` names, for a key in `puts`, the
+    blobs that its record refers to; they live at least as long as a record refers to them.
+    """
+
+    expects: dict[bytes, int] = field(default_factory=dict)
+    expect_ranges: list[RangeExpectation] = field(default_factory=list)
+    puts: dict[bytes, bytes] = field(default_factory=dict)
+    deletes: set[bytes] = field(default_factory=set)
+    blobs: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BlobRef:
+    """What a record keeps of a blob. `sha256` is over the plain content; `descriptor` is the codec's, opaque here."""
+
+    id: str
+    size_bytes: int
+    sha256: bytes
+    descriptor: bytes = b""
+
+
+class BlobInfo(NamedTuple):
+    """A stored blob as the sweeper sees it: size as stored, time of writing in Unix seconds."""
+
+    id: str
+    stored_bytes: int
+    created_at_s: float
+
+
+class BlobWriter(Protocol):
+    """One blob on its way in. Leaving the `async with` without `finish` throws it away."""
+
+    async def write(self, chunk: bytes) -> None: ...
+
+    async def finish(self) -> BlobRef:
+        """Make it durable. Only now may a batch refer to it."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+
+class BlobStore(Protocol):
+    """Streams of any size beside the records. `context` binds encrypted content to its use; plain stores ignore it."""
+
+    def create(self, *, context: str = "") -> BlobWriter: ...
+
+    def read(
+        self, ref: BlobRef, *, context: str = "", start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """Chunks of the bytes [start, end). Raises BlobNotFound, or StoreCorrupt before a damaged chunk."""
+        ...
+
+    async def info(self, blob_id: str) -> BlobInfo | None: ...
+
+    def list(self) -> AsyncIterator[BlobInfo]: ...
+
+    async def sweep(self, *, grace_s: float) -> int:
+        """Remove blobs that no record refers to and that are older than `grace_s`; returns how many."""
+        ...
+
+
+class SnapshotRecord(NamedTuple):
+    """A record with the blobs it refers to, as a backup carries it."""
+
+    record: Record
+    blobs: tuple[str, ...]
+
+
+class Snapshot(Protocol):
+    """Every record as of one revision."""
+
+    @property
+    def revision(self) -> int: ...
+
+    @property
+    def record_count(self) -> int:
+        """For progress only; may be an estimate."""
+        ...
+
+    def records(self) -> AsyncIterator[Sequence[SnapshotRecord]]:
+        """Pages in key order."""
+        ...
+
+
+class Watch(Protocol):
+    """Events in revision order without gaps; each list holds whole revisions.
+
+    Iterating raises WatcherTooSlow or Compacted when the watcher can't be served further.
+    """
+
+    @property
+    def revision(self) -> int:
+        """Everything up to here was delivered."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[list[Event]]: ...
+
+    async def __anext__(self) -> list[Event]: ...
+
+    async def aclose(self) -> None: ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+
+class Transaction(Protocol):
+    """What the function given to `transact` works with: remembered reads, buffered writes, its own writes visible."""
+
+    async def get(self, key: bytes) -> Record | None:
+        """The value may be this transaction's own write; then revisions and version are 0."""
+        ...
+
+    async def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]: ...
+
+    async def range(
+        self, start: bytes, end: bytes | None, *, limit: int, reverse: bool = False, expected: bool = False
+    ) -> list[Record]:
+        """With `expected`, a key that enters, leaves or changes in what was read makes the commit a Conflict."""
+        ...
+
+    def put(self, key: bytes, value: bytes, *, blobs: tuple[str, ...] = ()) -> None: ...
+
+    def delete(self, key: bytes) -> None: ...
+
+
+class Store(Protocol):
+    """One store. Opened with `open_store`; every method raises only errors of `holdfast.storage.errors`."""
+
+    @property
+    def url(self) -> str:
+        """Where this store is, without secrets."""
+        ...
+
+    @property
+    def blobs(self) -> BlobStore: ...
+
+    @property
+    def revision(self) -> int:
+        """The newest durable revision that this process has seen."""
+        ...
+
+    @property
+    def problem(self) -> str | None:
+        """Why the store takes no writes now, or None. Readiness shows it."""
+        ...
+
+    async def get(self, key: bytes) -> Record | None: ...
+
+    async def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
+        """Those that exist, all as of one revision."""
+        ...
+
+    async def range(
+        self,
+        start: bytes,
+        end: bytes | None,
+        *,
+        limit: int,
+        reverse: bool = False,
+        keys_only: bool = False,
+    ) -> list[Record]:
+        """Up to `limit` records of [start, end) in key order, as of one revision; `end` None is no bound.
+
+        With `keys_only` values are empty. `limit` is at most RANGE_LIMIT_MAX.
+        """
+        ...
+
+    async def commit(self, batch: Batch) -> int:
+        """The new revision, once the batch is durable. A batch without writes only checks and returns the current one.
+
+        Raises Conflict naming the key (for a range, its start).
+        """
+        ...
+
+    async def transact(self, fn: Callable[[Transaction], Awaitable[T]], *, attempts_max: int = 16) -> T:
+        """Run `fn` and commit what it buffered; on Conflict run it again, with jitter, up to `attempts_max` times.
+
+        `fn` must have no other side effect. Raises TransactionContended at the end of the attempts.
+        """
+        ...
+
+    def watch(
+        self, start: bytes, end: bytes | None, *, after: int | None = None, with_previous: bool = False
+    ) -> Watch:
+        """Events of [start, end) with a revision above `after` (None: from now on)."""
+        ...
+
+    async def compact(self) -> int:
+        """Drop history beyond the configured bounds now; returns the oldest revision a watch may start after."""
+        ...
+
+    def snapshot(self) -> AbstractAsyncContextManager[Snapshot]: ...
+
+    async def restore(self, revision: int, pages: AsyncIterable[Sequence[SnapshotRecord]]) -> None:
+        """Fill an empty store with a snapshot, revisions and versions kept. InvalidBatch if it is not empty."""
+        ...
+
+    async def check(self) -> None:
+        """One real round trip to the backend; raises what is wrong. For readiness and `verify`."""
+        ...

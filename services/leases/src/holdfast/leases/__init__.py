@@ -1,0 +1,1 @@
+"""Leases: who holds which key, until when, under which fencing token."""

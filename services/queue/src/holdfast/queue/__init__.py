@@ -1,0 +1,1 @@
+"""Queue: messages, the order they leave in, and the claims on them."""

@@ -1,0 +1,1 @@
+"""State: JSON documents, their attachments and the index that finds them."""

@@ -1,0 +1,1 @@
+"""Transaction coordinator: one decision for all participants, recorded before it is applied."""
