@@ -1,0 +1,291 @@
+"""A small metrics registry: counters, gauges and histograms, rendered as Prometheus text.
+
+Names are dotted (`holdfast.lease.acquire`) and rendered with underscores, `_total` for counters and the unit spelt
+out (`holdfast_lease_acquire_total`). Keep the child that `labels` returns where the path is hot: a child costs one
+attribute write, finding it a look into a dict. Adding to a number is one step of the interpreter, so no lock is held.
+"""
+
+import math
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import accumulate
+from typing import Final, Generic, Literal, TypeVar, cast
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+MILLISECOND_BUCKETS: Final = (
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    25.0,
+    50.0,
+    100.0,
+    250.0,
+    500.0,
+    1e3,
+    2.5e3,
+    5e3,
+    1e4,
+    6e4,
+)
+LABEL_SETS_MAX = 1000
+OTHER = "other"
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
+_UNIT_SUFFIX = {"ms": "_milliseconds", "s": "_seconds", "By": "_bytes", "%": "_percent"}
+_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+_HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
+
+
+class Counter:
+    """A number that only grows."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def inc(self, amount: float = 1.0) -> None:
+        self.value += amount
+
+
+class Gauge:
+    """A number that goes up and down."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: float = 0.0) -> None:
+        self.value = value
+
+    def set(self, value: float) -> None:
+        self.value = value
+
+    def inc(self, amount: float = 1.0) -> None:
+        self.value += amount
+
+    def dec(self, amount: float = 1.0) -> None:
+        self.value -= amount
+
+
+class Histogram:
+    """How often values fell into each bucket; `counts` has one more than `bounds`, for what is above them all."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+
+Child = TypeVar("Child", Counter, Gauge, Histogram)
+GaugeCallback = Callable[[], float | Mapping[tuple[str, ...], float]]
+
+
+class Family(Generic[Child]):
+    """One metric with all its label sets; a metric without labels has one child, `labels()`."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        name: str,
+        help_text: str,
+        *,
+        labels: tuple[str, ...],
+        unit: str,
+        new_child: Callable[[], Child],
+        on_overflow: Callable[[str], None],
+    ) -> None:
+        self.kind = kind
+        self.name = name
+        self.help_text = help_text
+        self.label_names = labels
+        self.unit = unit
+        self.callback: GaugeCallback | None = None
+        self._new_child: Callable[[], Child] = new_child
+        self._on_overflow = on_overflow
+        self._children: dict[tuple[str, ...], Child] = {}
+
+    def labels(self, *values: str) -> Child:
+        """The child of these label values, in the order the names were declared."""
+        child = self._children.get(values)
+        return child if child is not None else self._add(values)
+
+    def _add(self, values: tuple[str, ...]) -> Child:
+        if len(values) != len(self.label_names):
+            raise ValueError(f"metric {self.name} has labels {self.label_names}, not {values}")
+        if len(self._children) >= LABEL_SETS_MAX:
+            # A client that invents names must not fill the memory: from here on they share one set.
+            self._on_overflow(self.name)
+            values = (OTHER,) * len(values)
+        return self._children.setdefault(values, self._new_child())
+
+    def children(self) -> list[tuple[tuple[str, ...], Child]]:
+        """All label sets and their children at this moment."""
+        return list(self._children.items())
+
+    def keep_only(self, label_sets: Collection[tuple[str, ...]]) -> None:
+        """Forget every label set but these: what a callback no longer reports is gone, not frozen."""
+        for values in self._children.keys() - set(label_sets):
+            del self._children[values]
+
+
+AnyFamily = Family[Counter] | Family[Gauge] | Family[Histogram]
+
+
+class Registry:
+    """All metrics of one process (or of one test)."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, AnyFamily] = {}
+        self._overflow = self.counter(
+            "holdfast.metrics.overflow",
+            "Label sets folded into 'other' because a metric had too many.",
+            ("metric",),
+        )
+        self._callback_failed = self.counter(
+            "holdfast.metrics.callback.failed",
+            "Gauges whose callback raised when they were read.",
+            ("metric",),
+        )
+
+    def counter(
+        self, name: str, help_text: str, labels: tuple[str, ...] = (), *, unit: str = ""
+    ) -> Family[Counter]:
+        return self._family("counter", name, help_text, labels, unit, Counter)
+
+    def gauge(
+        self,
+        name: str,
+        help_text: str,
+        labels: tuple[str, ...] = (),
+        *,
+        unit: str = "",
+        callback: GaugeCallback | None = None,
+    ) -> Family[Gauge]:
+        """A gauge that is set, or one that asks `callback` when it is read (a number, or one per label tuple)."""
+        family = self._family("gauge", name, help_text, labels, unit, Gauge)
+        if callback is not None:
+            family.callback = callback
+        return family
+
+    def histogram(
+        self,
+        name: str,
+        help_text: str,
+        labels: tuple[str, ...] = (),
+        *,
+        unit: str = "",
+        bounds: tuple[float, ...] = MILLISECOND_BUCKETS,
+    ) -> Family[Histogram]:
+        if list(bounds) != sorted(set(bounds)):
+            raise ValueError(f"bounds of {name} do not grow: {bounds}")
+        return self._family("histogram", name, help_text, labels, unit, lambda: Histogram(bounds))
+
+    def _family(
+        self,
+        kind: Kind,
+        name: str,
+        help_text: str,
+        labels: tuple[str, ...],
+        unit: str,
+        new_child: Callable[[], Child],
+    ) -> Family[Child]:
+        known = self._families.get(name)
+        if known is not None:
+            if (known.kind, known.label_names, known.unit) != (kind, labels, unit):
+                raise ValueError(f"metric {name} exists as a {known.kind} with labels {known.label_names}")
+            return cast("Family[Child]", known)  # The kind is equal, so the child type is.
+        if not all(_NAME.fullmatch(part) for part in (name, *labels)):
+            raise ValueError(f"metric {name} with labels {labels}: names are dotted lower-case words")
+        family: Family[Child] = Family(
+            kind,
+            name,
+            help_text,
+            labels=labels,
+            unit=unit,
+            new_child=new_child,
+            on_overflow=self._count_overflow,
+        )
+        self._families[name] = family
+        if not labels:
+            family.labels()  # So that it shows as 0 before anything happened.
+        return family
+
+    def _count_overflow(self, name: str) -> None:
+        if name != self._overflow.name:
+            self._overflow.labels(name).inc()
+
+    def families(self) -> list[AnyFamily]:
+        """Every metric by name; gauges with a callback have been asked."""
+        for family in list(self._families.values()):
+            if family.callback is not None:
+                self._ask(family)
+        return [self._families[name] for name in sorted(self._families)]
+
+    def _ask(self, family: AnyFamily) -> None:
+        assert family.callback is not None
+        try:
+            answer = family.callback()
+            values = answer if isinstance(answer, Mapping) else {(): answer}
+            family.keep_only(values.keys())
+            for labels, value in values.items():
+                child = family.labels(*labels)
+                assert isinstance(child, Gauge)
+                child.set(float(value))
+        except Exception:  # noqa: BLE001 - a broken callback must not hide every other metric; it is counted
+            self._callback_failed.labels(family.name).inc()
+
+    def render(self) -> bytes:
+        """Prometheus text, version 0.0.4."""
+        return "".join(line for family in self.families() for line in _lines(family)).encode()
+
+
+def prometheus_name(family: AnyFamily) -> str:
+    """The name as Prometheus sees it, without `_total`."""
+    suffix = _UNIT_SUFFIX.get(family.unit, "")
+    name = family.name.replace(".", "_")
+    return name if name.endswith(suffix) else name + suffix
+
+
+def _lines(family: AnyFamily) -> Iterator[str]:
+    name = prometheus_name(family) + ("_total" if family.kind == "counter" else "")
+    yield f"# HELP {name} {family.help_text.translate(_HELP_ESCAPES)}\n"
+    yield f"# TYPE {name} {family.kind}\n"
+    for values, child in family.children():
+        pairs = [
+            f'{label.replace(".", "_")}="{value.translate(_ESCAPES)}"'
+            for label, value in zip(family.label_names, values, strict=True)
+        ]
+        if isinstance(child, Histogram):
+            yield from _histogram_lines(name, pairs, child)
+        else:
+            yield f"{name}{_braces(pairs)} {_number(child.value)}\n"
+
+
+def _histogram_lines(name: str, pairs: list[str], child: Histogram) -> Iterator[str]:
+    cumulative = list(accumulate(child.counts))
+    for bound, count in zip((*map(_number, child.bounds), "+Inf"), cumulative, strict=True):
+        le = f'le="{bound}"'
+        yield f"{name}_bucket{_braces([*pairs, le])} {count}\n"
+    yield f"{name}_sum{_braces(pairs)} {_number(child.sum)}\n"
+    yield f"{name}_count{_braces(pairs)} {cumulative[-1]}\n"
+
+
+def _braces(pairs: list[str]) -> str:
+    return "{" + ",".join(pairs) + "}" if pairs else ""
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
