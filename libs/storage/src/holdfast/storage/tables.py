@@ -1,0 +1,101 @@
+"""A table joins a key prefix with the protobuf message its records hold, so that layers speak in messages, not bytes.
+
+Messages keep the fields they do not know, so a record that a newer version wrote survives a read, a change and a
+write by this one.
+"""
+
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+from holdfast.storage.errors import StoreCorrupt
+from holdfast.storage.keys import Element, pack, prefix_range, unpack
+from holdfast.storage.port import BlobRef, Record, Transaction
+from holdfast.storage.records_pb2 import BlobRef as BlobRefMessage
+
+M = TypeVar("M", bound=Message)
+
+
+class Reader(Protocol):
+    """A store, or a transaction on one."""
+
+    async def get(self, key: bytes) -> Record | None: ...
+
+    async def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]: ...
+
+    async def range(
+        self, start: bytes, end: bytes | None, *, limit: int, reverse: bool = False
+    ) -> list[Record]: ...
+
+
+class Row(NamedTuple, Generic[M]):
+    """One record of a table: the parts of its key after the table's name, its message, and the record itself."""
+
+    parts: tuple[Element, ...]
+    message: M
+    record: Record
+
+
+class Table(Generic[M]):
+    """The records whose key begins with `name`, each holding one `message_class`."""
+
+    def __init__(self, name: str, message_class: type[M]) -> None:
+        self.name = name
+        self._message_class = message_class
+
+    def key(self, *parts: Element) -> bytes:
+        return pack((self.name, *parts))
+
+    def bounds(self, *prefix: Element) -> tuple[bytes, bytes]:
+        """The range of all records below this prefix, for a watch or an expectation."""
+        return prefix_range((self.name, *prefix))
+
+    def decode(self, record: Record) -> M:
+        """Raises StoreCorrupt if the value is no such message."""
+        message = self._message_class()
+        try:
+            message.ParseFromString(record.value)
+        except DecodeError as error:
+            raise StoreCorrupt(f"record {record.key!r} holds no {message.DESCRIPTOR.name}") from error
+        return message
+
+    def row(self, record: Record) -> Row[M]:
+        return Row(unpack(record.key)[1:], self.decode(record), record)
+
+    async def get(self, reader: Reader, *parts: Element) -> M | None:
+        record = await reader.get(self.key(*parts))
+        return None if record is None else self.decode(record)
+
+    def put(self, tx: Transaction, message: M, *parts: Element, blobs: tuple[str, ...] = ()) -> None:
+        # Deterministic, so that writing the same message twice writes the same bytes.
+        tx.put(self.key(*parts), message.SerializeToString(deterministic=True), blobs=blobs)
+
+    def delete(self, tx: Transaction, *parts: Element) -> None:
+        tx.delete(self.key(*parts))
+
+    async def range(
+        self,
+        reader: Reader,
+        *prefix: Element,
+        limit: int,
+        reverse: bool = False,
+        start: bytes | None = None,
+        end: bytes | None = None,
+    ) -> list[Row[M]]:
+        """Up to `limit` rows below the prefix; `start` and `end` narrow that range to go on after an earlier page."""
+        first, last = self.bounds(*prefix)
+        first = first if start is None else max(first, start)
+        last = last if end is None else min(last, end)
+        if first >= last:
+            return []
+        return [self.row(record) for record in await reader.range(first, last, limit=limit, reverse=reverse)]
+
+
+def blob_message(ref: BlobRef) -> BlobRefMessage:
+    """A reference as records keep it."""
+    return BlobRefMessage(id=ref.id, size_bytes=ref.size_bytes, sha256=ref.sha256, descriptor=ref.descriptor)
+
+
+def blob_ref(message: BlobRefMessage) -> BlobRef:
+    """A reference as blob stores take it."""
+    return BlobRef(message.id, message.size_bytes, message.sha256, message.descriptor)
