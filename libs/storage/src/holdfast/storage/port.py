@@ -18,7 +18,7 @@ KEY_BYTES_MAX = 2048  # PostgreSQL's btree takes at most about 2700 bytes in one
 VALUE_BYTES_MAX = 1 << 20  # Layers put more than 64 KiB into a blob; this is the hard stop.
 BATCH_BYTES_MAX = 8 << 20
 BATCH_KEYS_MAX = 10_000
-RANGE_LIMIT_MAX = 10_000
+RANGE_LIMIT_MAX = 2_000  # A local store reads a page in one go; this keeps that to a few milliseconds.
 
 ABSENT = 0  # As an expected mod_revision: the key must not exist.
 

@@ -1,0 +1,198 @@
+"""Blobs as files: written beside, synced, then renamed into place; every chunk carries its checksum.
+
+file    `HFB1`, then chunks of 64 KiB (the last one shorter, an empty blob has none), each followed by its u32 crc
+"""
+
+import asyncio
+import hashlib
+import os
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from struct import Struct
+from typing import BinaryIO, Protocol, Self
+
+from holdfast.common.ids import uuid7
+from holdfast.storage.disk.journal import sync_folder
+from holdfast.storage.errors import BlobNotFound, InvalidBatch, StoreCorrupt
+from holdfast.storage.foreign import from_os
+from holdfast.storage.port import BlobInfo, BlobRef
+
+CHUNK_BYTES = 64 << 10
+STEP_BYTES = 1 << 20  # What one trip to a thread reads or writes.
+_MAGIC = b"HFB1"
+_CRC = Struct(">I")
+_STORED_CHUNK_BYTES = CHUNK_BYTES + _CRC.size
+
+
+class References(Protocol):
+    """Who knows which blobs are in use."""
+
+    def is_blob_referenced(self, blob_id: str) -> bool: ...
+
+
+class FileBlobs:
+    """The `BlobStore` of a store on disk."""
+
+    def __init__(self, folder: Path, references: References, wall_s: "Wall") -> None:
+        self._folder = folder
+        self._incoming = folder / "incoming"
+        self._references = references
+        self._wall_s = wall_s
+        self._incoming.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for left_over in self._incoming.iterdir():
+            left_over.unlink()
+
+    def create(self, *, context: str = "") -> "FileBlobWriter":
+        blob_id = uuid7()
+        return FileBlobWriter(blob_id, self._incoming / blob_id, self._path(blob_id))
+
+    async def read(
+        self, ref: BlobRef, *, context: str = "", start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        end = ref.size_bytes if end is None else min(end, ref.size_bytes)
+        if not 0 <= start <= end:
+            raise InvalidBatch(f"bytes {start} to {end} are not within a blob of {ref.size_bytes} bytes")
+        path = self._path(ref.id)
+        with from_os(f"reading blob {ref.id}"):
+            try:
+                file = await asyncio.to_thread(path.open, "rb")
+            except FileNotFoundError as error:
+                raise BlobNotFound(f"blob {ref.id} does not exist, or was swept") from error
+            with file:
+                at = start
+                while at < end:
+                    piece = await asyncio.to_thread(_read_step, file, path, at, min(end, at + STEP_BYTES))
+                    at += len(piece)
+                    yield piece
+
+    async def info(self, blob_id: str) -> BlobInfo | None:
+        try:
+            stat = self._path(blob_id).stat()
+        except FileNotFoundError:
+            return None
+        return BlobInfo(blob_id, stat.st_size, stat.st_mtime)
+
+    async def list(self) -> AsyncIterator[BlobInfo]:
+        for drawer in await asyncio.to_thread(lambda: sorted(self._folder.glob("??"))):
+            for info in await asyncio.to_thread(_infos, drawer):
+                yield info
+
+    async def sweep(self, *, grace_s: float) -> int:
+        removed = 0
+        oldest_s = self._wall_s() - grace_s
+        async for info in self.list():
+            # No await between the question and the removal: no commit can come in between.
+            if info.created_at_s <= oldest_s and not self._references.is_blob_referenced(info.id):
+                self._path(info.id).unlink(missing_ok=True)
+                removed += 1
+        return removed
+
+    def exists(self, blob_id: str) -> bool:
+        return self._path(blob_id).exists()
+
+    def _path(self, blob_id: str) -> Path:
+        # The tail of a UUIDv7 is random: it spreads the files evenly.
+        return self._folder / blob_id[-2:] / blob_id
+
+
+class Wall(Protocol):
+    def __call__(self) -> float: ...
+
+
+class FileBlobWriter:
+    """One blob on its way in."""
+
+    def __init__(self, blob_id: str, incoming: Path, final: Path) -> None:
+        self._id = blob_id
+        self._incoming = incoming
+        self._final = final
+        self._file: BinaryIO | None = None
+        self._pending = bytearray()
+        self._sha256 = hashlib.sha256()
+        self._size_bytes = 0
+
+    async def __aenter__(self) -> Self:
+        with from_os("creating a blob"):
+            self._file = await asyncio.to_thread(self._open)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._file is not None:
+            file, self._file = self._file, None
+            await asyncio.to_thread(self._discard, file)
+
+    async def write(self, chunk: bytes) -> None:
+        self._pending += chunk
+        if len(self._pending) >= STEP_BYTES:
+            whole = len(self._pending) // CHUNK_BYTES * CHUNK_BYTES
+            await self._store(whole)
+
+    async def finish(self) -> BlobRef:
+        await self._store(len(self._pending))
+        assert self._file is not None, "finish outside of `async with`"
+        file, self._file = self._file, None
+        with from_os(f"finishing blob {self._id}"):
+            await asyncio.to_thread(self._keep, file)
+        return BlobRef(self._id, self._size_bytes, self._sha256.digest())
+
+    async def _store(self, count: int) -> None:
+        assert self._file is not None, "write outside of `async with`"
+        piece = bytes(memoryview(self._pending)[:count])
+        del self._pending[:count]
+        with from_os(f"writing blob {self._id}"):
+            await asyncio.to_thread(self._append, self._file, piece)
+        self._size_bytes += count
+
+    def _open(self) -> BinaryIO:
+        file = self._incoming.open("xb")
+        file.write(_MAGIC)
+        return file
+
+    def _append(self, file: BinaryIO, piece: bytes) -> None:
+        self._sha256.update(piece)
+        for at in range(0, len(piece), CHUNK_BYTES):
+            chunk = piece[at : at + CHUNK_BYTES]
+            file.write(chunk)
+            file.write(_CRC.pack(zlib.crc32(chunk)))
+
+    def _keep(self, file: BinaryIO) -> None:
+        with file:
+            file.flush()
+            os.fsync(file.fileno())
+        self._final.parent.mkdir(mode=0o700, exist_ok=True)
+        self._incoming.rename(self._final)
+        sync_folder(self._final.parent)
+        sync_folder(self._final.parent.parent)
+
+    def _discard(self, file: BinaryIO) -> None:
+        file.close()
+        self._incoming.unlink(missing_ok=True)
+
+
+def _infos(folder: Path) -> list[BlobInfo]:
+    with os.scandir(folder) as entries:
+        stats = [(entry.name, entry.stat()) for entry in entries]
+    return [BlobInfo(name, stat.st_size, stat.st_mtime) for name, stat in stats]
+
+
+def _read_step(file: BinaryIO, path: Path, start: int, end: int) -> bytes:
+    first = start // CHUNK_BYTES
+    file.seek(len(_MAGIC) + first * _STORED_CHUNK_BYTES)
+    wanted = (end - first * CHUNK_BYTES + CHUNK_BYTES - 1) // CHUNK_BYTES
+    raw = file.read(wanted * _STORED_CHUNK_BYTES)
+    plain = b"".join(_checked_chunks(raw, path))
+    skip = start - first * CHUNK_BYTES
+    piece = plain[skip : skip + end - start]
+    if len(piece) != end - start:
+        raise StoreCorrupt(f"blob {path} is cut short; restore a backup")
+    return piece
+
+
+def _checked_chunks(raw: bytes, path: Path) -> Iterator[bytes]:
+    for at in range(0, len(raw), _STORED_CHUNK_BYTES):
+        stored = raw[at : at + _STORED_CHUNK_BYTES]
+        chunk, crc = stored[: -_CRC.size], stored[-_CRC.size :]
+        if len(stored) <= _CRC.size or _CRC.unpack(crc)[0] != zlib.crc32(chunk):
+            raise StoreCorrupt(f"blob {path} is damaged; restore a backup")
+        yield chunk

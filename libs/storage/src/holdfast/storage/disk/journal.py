@@ -1,0 +1,290 @@
+"""The journal: staged batches in, one synced record per group out.
+
+One thread does nothing but wait, write, sync and report; everything else happens on the loop. While it syncs, the next
+group gathers, and the thread takes that the moment it is done, without asking the loop. A full segment is followed by
+the next one; the old one is reused once the shelf holds all of it without the journal's help.
+
+    offer (loop) → queue → [thread: take group → write → sync] → settled (loop)
+                                       └─ on an error: queue dropped, failed (loop)
+"""
+
+import asyncio
+import os
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from holdfast.common import failpoint
+from holdfast.storage.disk import segment
+from holdfast.storage.disk.segment import JournalFile, JournalFileFactory
+from holdfast.storage.errors import StorageError, StoreCorrupt, StoreFull, StoreReadOnly
+from holdfast.storage.foreign import NO_ROOM
+from holdfast.storage.local.store import LocalStore, Staged
+from holdfast.storage.options import StoreOptions
+
+GROUP_BYTES_MAX = 16 << 20
+SPARES_MAX = 1
+
+Queued = tuple[bytes, Staged]
+
+
+class DiskJournal:
+    """A folder of segments, named by the revision before their first."""
+
+    def __init__(
+        self, folder: Path, options: StoreOptions, file_factory: JournalFileFactory = segment.DiskFile
+    ) -> None:
+        self._folder = folder
+        self._options = options
+        self._file_factory = file_factory
+        self._file: JournalFile | None = None
+        self._salt = 0
+        self._offset = 0
+        self._size_bytes = 0
+        self._revision = 0
+        self._lock = threading.Lock()  # Guards the three below: the only state that loop and thread share.
+        self._queue: list[Queued] = []
+        self._is_idle = True
+        self._error: StorageError | None = None
+        self._is_stopping = False
+        self._wake = threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, name="holdfast-journal", daemon=True)
+        self._mark: bytes | None = None
+        self.syncs = 0  # For the benchmarks: syncs per commit.
+
+    # -- opening
+
+    def recover(self, applied_revision: int) -> Iterator[bytes]:
+        """Every entry that may be missing on a shelf at `applied_revision`; afterwards the end of the log is known."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        for half_done in self._folder.glob("allocating.*"):
+            half_done.unlink()
+        paths = sorted(self._folder.glob("*.segment"))
+        if not paths:
+            if applied_revision:
+                raise StoreCorrupt(f"{self._folder}: the journal is missing; restore a backup")
+            self._start_segment(0)
+            return
+        self._revision = segment.read_header(paths[0])[1]
+        if self._revision > applied_revision:
+            raise StoreCorrupt(
+                f"{self._folder}: the journal begins after revision {self._revision}, "
+                f"the store ends at {applied_revision}; restore a backup"
+            )
+        for path in paths:
+            yield from self._recover_segment(path)
+        self._reopen_segment(paths[-1])
+
+    def _recover_segment(self, path: Path) -> Iterator[bytes]:
+        self._salt, base_revision = segment.read_header(path)
+        if base_revision != self._revision:
+            raise StoreCorrupt(
+                f"{path}: begins after revision {base_revision}, the journal before it ends at {self._revision}; "
+                "restore a backup"
+            )
+        self._offset = segment.HEADER_BYTES
+        for record in segment.read_records(path, self._salt):
+            yield from record.entries
+            self._offset = record.end_offset
+            self._revision = record.last_revision
+
+    def _reopen_segment(self, path: Path) -> None:
+        """Go on behind the last record. What a crash left unsynced there is shown as committed, so it is synced first."""
+        self._size_bytes = path.stat().st_size
+        self._file = self._file_factory(path)
+        self._file.sync()
+
+    def start(self, store: LocalStore) -> None:
+        """Begin to take batches; answers go to `store` on the running loop."""
+        self._store = store
+        self._loop = asyncio.get_running_loop()
+        self._rotated: Callable[[int], None] = lambda revision: None
+        self._thread.start()
+
+    def on_rotation(self, callback: Callable[[int], None]) -> None:
+        """`callback(revision)` on the loop: the segments up to there are full and wait for a flush of the shelf."""
+        self._rotated = callback
+
+    # -- loop side
+
+    def offer(self, entry: bytes, staged: Staged) -> None:
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            self._queue.append((entry, staged))
+            wake = self._is_idle
+            self._is_idle = False
+        if wake:
+            self._wake.release()
+
+    def release(self, flushed_revision: int) -> None:
+        """Reuse or remove the segments that end at or before `flushed_revision`. Blocking: call it from a thread."""
+        paths = sorted(self._folder.glob("*.segment"))
+        for path, successor in pairwise(paths):
+            if int(successor.stem) <= flushed_revision:
+                self._retire(path)
+
+    def prepare_spare(self) -> None:
+        """Have the next segment ready before it is needed. Blocking: call it from a thread."""
+        if not list(self._folder.glob("*.spare")) and self._has_room():
+            half_done = self._folder / "allocating.ahead"
+            segment.allocate(half_done, self._options.journal_segment_bytes)
+            half_done.rename(self._folder / f"{secrets.token_hex(8)}.spare")
+
+    def stop(self) -> None:
+        """End the thread when its queue is empty. Blocking."""
+        self._is_stopping = True
+        self._wake.release()
+        if self._thread.ident is not None:
+            self._thread.join()
+        if self._file is not None:
+            self._file.close()
+
+    # -- thread side
+
+    def _run(self) -> None:
+        while True:
+            group = self._take()
+            if group:
+                self._write_group(group)
+            elif self._is_stopping:
+                return
+            else:
+                self._leave_mark()
+                self._wake.acquire()
+
+    def _take(self) -> list[Queued]:
+        with self._lock:
+            queue = self._queue
+            if (
+                len(queue) <= self._options.group_batches_max
+                and sum(len(entry) for entry, _ in queue) <= GROUP_BYTES_MAX
+            ):
+                self._queue = []
+                self._is_idle = not queue
+                return queue
+            count = size_bytes = 0
+            for entry, _ in queue[: self._options.group_batches_max]:
+                size_bytes += len(entry)
+                if count and size_bytes > GROUP_BYTES_MAX:
+                    break
+                count += 1
+            self._queue = queue[count:]
+            return queue[:count]
+
+    def _write_group(self, group: list[Queued]) -> None:
+        try:
+            self._append(group[-1][1].revision, [entry for entry, _ in group])
+        except StorageError as error:
+            self._fail(error, is_fatal=False)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                self._fail(_full(self._folder), is_fatal=False)
+            else:
+                self._fail(_read_only(self._folder, error), is_fatal=True)
+        else:
+            self._loop.call_soon_threadsafe(self._store.settled, [staged for _, staged in group])
+
+    def _append(self, revision: int, entries: list[bytes]) -> None:
+        if not self._has_room():
+            raise _full(self._folder)
+        record = segment.encode_record(self._salt, revision, entries)
+        if self._offset + len(record) + segment.RECORD_HEAD_BYTES > self._size_bytes:
+            self._rotate(len(record))
+            record = segment.encode_record(self._salt, revision, entries)
+        assert self._file is not None, "recover was not called"
+        if failpoint.ARMED:
+            failpoint.hit("journal.write")
+        self._file.pwrite(record, self._offset)
+        if not (failpoint.ARMED and failpoint.hit("journal.sync")):
+            self._file.sync()
+        if failpoint.ARMED:
+            failpoint.hit("journal.synced")
+        self.syncs += 1
+        self._offset += len(record)
+        self._revision = revision
+
+    def _rotate(self, record_bytes: int) -> None:
+        base_revision = self._revision
+        self._leave_mark()
+        full = self._file
+        self._start_segment(base_revision, size_bytes_min=segment.HEADER_BYTES + 2 * record_bytes)
+        if full is not None:
+            full.close()
+        self._loop.call_soon_threadsafe(self._rotated, base_revision)
+
+    def _start_segment(self, base_revision: int, size_bytes_min: int = 0) -> None:
+        size_bytes = max(self._options.journal_segment_bytes, size_bytes_min)
+        blank = self._folder / "allocating.now"
+        spare = next(
+            (path for path in self._folder.glob("*.spare") if path.stat().st_size >= size_bytes), None
+        )
+        if spare is None:
+            segment.allocate(blank, size_bytes)
+        else:
+            spare.rename(blank)
+        self._salt = secrets.randbits(32)
+        with blank.open("r+b") as file:
+            file.write(segment.encode_header(self._salt, base_revision))
+            file.flush()
+            os.fsync(file.fileno())
+        path = self._folder / f"{base_revision:020d}.segment"
+        blank.rename(path)
+        sync_folder(self._folder)
+        self._file = self._file_factory(path)
+        self._size_bytes = path.stat().st_size
+        self._offset = segment.HEADER_BYTES
+        self._revision = base_revision
+
+    def _leave_mark(self) -> None:
+        if self._file is None or self._error is not None or self._offset == segment.HEADER_BYTES:
+            return
+        self._file.pwrite(segment.encode_mark(self._salt, self._revision), self._offset)
+
+    def _retire(self, path: Path) -> None:
+        if len(list(self._folder.glob("*.spare"))) < SPARES_MAX:
+            path.rename(self._folder / f"{secrets.token_hex(8)}.spare")
+        else:
+            path.unlink()
+
+    def _has_room(self) -> bool:
+        usage = os.statvfs(self._folder)
+        return usage.f_bavail * usage.f_frsize >= self._options.free_bytes_min
+
+    def _fail(self, error: StorageError, *, is_fatal: bool) -> None:
+        with self._lock:
+            self._error = error
+            self._queue = []
+        self._loop.call_soon_threadsafe(self._failed, error, is_fatal)
+
+    def _failed(self, error: StorageError, is_fatal: bool) -> None:
+        """On the loop: what was staged on the lost group is lost with it; then, if the disk may get better, go on."""
+        self._store.failed(error, problem=error if is_fatal else None)
+        if not is_fatal:
+            with self._lock:
+                self._error = None
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _full(folder: Path) -> StoreFull:
+    return StoreFull(
+        f"no room left on the device of {folder}; reads go on, free some space and writes go on too",
+        retry_after_s=5.0,
+    )
+
+
+def _read_only(folder: Path, error: OSError) -> StoreReadOnly:
+    return StoreReadOnly(
+        f"writing the journal in {folder} failed ({error.strerror or error}); the store is read-only. "
+        "Check the device, then restart: what was not acknowledged is decided then"
+    )

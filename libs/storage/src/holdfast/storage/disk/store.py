@@ -1,0 +1,79 @@
+"""Opens the store on disk: owner, shelf, journal, blobs, and the tasks that keep it small."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from holdfast.storage.disk.blobs import FileBlobs
+from holdfast.storage.disk.journal import DiskJournal
+from holdfast.storage.disk.ownership import owned
+from holdfast.storage.disk.rocks import RocksShelf
+from holdfast.storage.disk.segment import DiskFile, JournalFileFactory
+from holdfast.storage.errors import StorageError
+from holdfast.storage.foreign import from_os
+from holdfast.storage.local import layout
+from holdfast.storage.local.shelf import Write
+from holdfast.storage.local.store import LocalStore
+from holdfast.storage.local.upkeep import Upkeep
+from holdfast.storage.options import StoreOptions
+
+
+@asynccontextmanager
+async def open_disk(
+    folder: Path, options: StoreOptions, *, file_factory: JournalFileFactory = DiskFile
+) -> AsyncIterator[LocalStore]:
+    """Own the folder, bring back what a crash left in the journal only, serve, and leave everything flushed."""
+    async with AsyncExitStack() as stack:
+        with from_os(f"opening the store {folder}"):
+            stack.enter_context(owned(folder))
+            shelf = RocksShelf(folder / "shelf")
+            stack.callback(shelf.close)
+            store = LocalStore(url=f"disk://{folder}", shelf=shelf, options=options)
+            journal = DiskJournal(folder / "journal", options, file_factory)
+            stack.callback(journal.stop)
+            layout.check_format(shelf.get(layout.META_FORMAT), folder)
+            shelf.write([Write(layout.META_FORMAT, layout.FORMAT)])
+            for entry in journal.recover(store.revision):
+                store.replay(entry)
+            blobs = FileBlobs(folder / "blobs", store, options.clock.wall_s)
+        store.attach(blobs, journal)
+        journal.start(store)
+        checkpoints = Checkpoints(shelf, journal)
+        journal.on_rotation(checkpoints.ask)
+        await stack.enter_async_context(Upkeep(store, options, also=[checkpoints.run()]))
+        yield store
+        await store.close()
+        await asyncio.to_thread(shelf.flush)
+
+
+class Checkpoints:
+    """Flushes the shelf when a segment is full, so that the segment can be used again."""
+
+    def __init__(self, shelf: RocksShelf, journal: DiskJournal) -> None:
+        self._shelf = shelf
+        self._journal = journal
+        self._revision = 0
+        self._asked = asyncio.Event()
+        self._asked.set()  # The first turn prepares the first spare.
+
+    def ask(self, revision: int) -> None:
+        self._revision = revision
+        self._asked.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            try:
+                await asyncio.to_thread(self._checkpoint, self._revision)
+            except (StorageError, OSError):
+                # Nothing is lost: the segments stay until a later flush succeeds, and a full disk is
+                # reported to the writers by the journal itself.
+                continue
+
+    def _checkpoint(self, revision: int) -> None:
+        if revision:
+            self._shelf.flush()
+            self._journal.release(revision)
+        self._journal.prepare_spare()

@@ -1,0 +1,194 @@
+"""How a local store lays its state out on a shelf, and a batch in the journal.
+
+    r <key>                     stored record: u8 format · u64 create · u64 mod · u64 version · u8 blobs · [36 each] · value
+    c <u64 revision>            change: u64 time in ms, then per key: u32 key · u32 stored · u32 previous · the three
+    b <blob id> <key>           empty: the record of this key refers to this blob
+    m <name>                    the store's own figures
+
+A length of 2^32−1 stands for "none" (a delete, or a key that was not there). The journal's entry for a batch is
+u64 revision · u64 revision before it · u64 time in ms, then per key: u32 key · u32 stored · the two. The revision
+before lets a replay tell a hole from a number that was burnt by a failed write. All numbers are big-endian.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from holdfast.storage.errors import StoreCorrupt
+from holdfast.storage.port import Event, Record
+
+RECORD = b"r"
+CHANGE = b"c"
+BLOB_REFERENCE = b"b"
+META_FORMAT = b"mformat"
+META_PROGRESS = b"mprogress"  # u64 applied revision · u64 compacted revision
+META_RESTORING = b"mrestoring"
+
+FORMAT = b"1"
+_STORED_FORMAT = 1
+_NONE = 0xFFFF_FFFF
+_BLOB_ID_BYTES = 36
+
+_HEAD = Struct(">BQQQB")
+_REVISION = Struct(">Q")
+_PAIR = Struct(">QQ")
+_ENTRY = Struct(">QQQ")
+_LENGTHS2 = Struct(">II")
+_LENGTHS3 = Struct(">III")
+
+
+class Change(NamedTuple):
+    """One key of a batch as it is stored: the new stored record, and the one before."""
+
+    key: bytes
+    stored: bytes | None
+    previous: bytes | None
+
+
+class JournalEntry(NamedTuple):
+    """One committed batch as the journal keeps it."""
+
+    revision: int
+    after_revision: int
+    at_ms: int
+    puts: list[tuple[bytes, bytes | None]]
+
+
+def after_prefix(prefix: bytes) -> bytes:
+    """The end of the range of all keys with a one-byte prefix."""
+    return bytes([prefix[0] + 1])
+
+
+def change_key(revision: int) -> bytes:
+    return CHANGE + _REVISION.pack(revision)
+
+
+def blob_reference_key(blob_id: str, key: bytes) -> bytes:
+    return BLOB_REFERENCE + blob_id.encode() + key
+
+
+def encode_stored(
+    value: bytes, create_revision: int, mod_revision: int, version: int, blobs: tuple[str, ...]
+) -> bytes:
+    head = _HEAD.pack(_STORED_FORMAT, create_revision, mod_revision, version, len(blobs))
+    if not blobs:
+        return head + value
+    return b"".join([head, *[blob_id.encode() for blob_id in blobs], value])
+
+
+def decode_stored(key: bytes, stored: bytes, *, keys_only: bool = False) -> Record:
+    stored_format, create, mod, version, blob_count = _HEAD.unpack_from(stored)
+    if stored_format != _STORED_FORMAT:
+        raise StoreCorrupt(f"the record of key {key!r} has the unknown format {stored_format}")
+    if keys_only:
+        return Record(key, b"", create, mod, version)
+    return Record(key, stored[_HEAD.size + blob_count * _BLOB_ID_BYTES :], create, mod, version)
+
+
+def mod_revision(stored: bytes) -> int:
+    mod: int = _HEAD.unpack_from(stored)[2]
+    return mod
+
+
+def next_version(stored: bytes) -> tuple[int, int]:
+    """What the next record of the same key inherits: create_revision and version."""
+    _, create, _, version, _ = _HEAD.unpack_from(stored)
+    return create, version + 1
+
+
+def change_revision(key: bytes) -> int:
+    revision: int = _REVISION.unpack_from(key, 1)[0]
+    return revision
+
+
+def stored_blobs(stored: bytes) -> tuple[str, ...]:
+    count = stored[_HEAD.size - 1]
+    if not count:
+        return ()
+    return tuple(
+        stored[at : at + _BLOB_ID_BYTES].decode()
+        for at in range(_HEAD.size, _HEAD.size + count * _BLOB_ID_BYTES, _BLOB_ID_BYTES)
+    )
+
+
+def encode_change(at_ms: int, changes: list[Change]) -> bytes:
+    parts = [_REVISION.pack(at_ms)]
+    for key, stored, previous in changes:
+        parts += (
+            _LENGTHS3.pack(
+                len(key),
+                _NONE if stored is None else len(stored),
+                _NONE if previous is None else len(previous),
+            ),
+            key,
+            stored or b"",
+            previous or b"",
+        )
+    return b"".join(parts)
+
+
+def decode_change(revision: int, raw: bytes) -> list[Event]:
+    events: list[Event] = []
+    at = _REVISION.size
+    while at < len(raw):
+        key_bytes, stored_bytes, previous_bytes = _LENGTHS3.unpack_from(raw, at)
+        at += _LENGTHS3.size
+        key = raw[at : at + key_bytes]
+        at += key_bytes
+        record = previous = None
+        if stored_bytes != _NONE:
+            record = decode_stored(key, raw[at : at + stored_bytes])
+            at += stored_bytes
+        if previous_bytes != _NONE:
+            previous = decode_stored(key, raw[at : at + previous_bytes])
+            at += previous_bytes
+        events.append(Event(revision, key, record, previous))
+    return events
+
+
+def encode_entry(revision: int, after_revision: int, at_ms: int, changes: list[Change]) -> bytes:
+    parts = [_ENTRY.pack(revision, after_revision, at_ms)]
+    for key, stored, _ in changes:
+        if stored is None:
+            parts += (_LENGTHS2.pack(len(key), _NONE), key)
+        else:
+            parts += (_LENGTHS2.pack(len(key), len(stored)), key, stored)
+    return b"".join(parts)
+
+
+def decode_entry(raw: bytes) -> JournalEntry:
+    revision, after_revision, at_ms = _ENTRY.unpack_from(raw)
+    return JournalEntry(revision, after_revision, at_ms, list(_entry_puts(raw)))
+
+
+def _entry_puts(raw: bytes) -> Iterator[tuple[bytes, bytes | None]]:
+    at = _ENTRY.size
+    while at < len(raw):
+        key_bytes, stored_bytes = _LENGTHS2.unpack_from(raw, at)
+        at += _LENGTHS2.size
+        key = raw[at : at + key_bytes]
+        at += key_bytes
+        if stored_bytes == _NONE:
+            yield key, None
+        else:
+            yield key, raw[at : at + stored_bytes]
+            at += stored_bytes
+
+
+def check_format(raw: bytes | None, folder: object) -> None:
+    """Refuse a shelf that another version of the layout wrote."""
+    if raw not in (None, FORMAT):
+        raise StoreCorrupt(
+            f"{folder} has the format {raw!r}, this version reads {FORMAT!r}; use the version that wrote it"
+        )
+
+
+def encode_progress(applied_revision: int, compacted_revision: int) -> bytes:
+    return _PAIR.pack(applied_revision, compacted_revision)
+
+
+def decode_progress(raw: bytes | None) -> tuple[int, int]:
+    if raw is None:
+        return 0, 0
+    applied, compacted = _PAIR.unpack(raw)
+    return applied, compacted

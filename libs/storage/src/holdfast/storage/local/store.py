@@ -1,0 +1,519 @@
+"""The store of one process: checks and numbers batches on the loop, and shows them when the journal has them.
+
+A batch goes through three states, and every read is defined by them:
+
+    STAGED    checked against the latest state, numbered, offered to the journal; only transactions see it
+    DURABLE   the journal has synced it (a whole group at once)
+    APPLIED   on the shelf: readers and watchers see it, and its commit is answered; same step on the loop as DURABLE
+
+Because groups reach the journal in order, a transaction may build on what is only staged: if the earlier batch is
+lost, so is the later one.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import islice
+from typing import Protocol
+
+from holdfast.common import failpoint
+from holdfast.storage.batch import check_batch
+from holdfast.storage.errors import (
+    BlobNotFound,
+    Compacted,
+    Conflict,
+    InvalidBatch,
+    StorageError,
+    StoreClosed,
+    StoreCorrupt,
+    StoreUnavailable,
+)
+from holdfast.storage.local import layout
+from holdfast.storage.local.layout import Change
+from holdfast.storage.local.shelf import Shelf, ShelfView, Write
+from holdfast.storage.options import StoreOptions
+from holdfast.storage.port import (
+    ABSENT,
+    RANGE_LIMIT_MAX,
+    Batch,
+    BlobStore,
+    Event,
+    RangeExpectation,
+    Record,
+    Snapshot,
+    SnapshotRecord,
+)
+from holdfast.storage.transact import TransactMixin, check_range_limit
+from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
+
+RECENT_REVISIONS_MAX = 4096  # How far back a range expectation can be judged without reading history.
+SNAPSHOT_PAGE_RECORDS = 500
+LOST_SPANS_MAX = 64
+
+
+class LocalBlobStore(BlobStore, Protocol):
+    """Blobs of a local store: whether one exists is known without waiting."""
+
+    def exists(self, blob_id: str) -> bool: ...
+
+
+class Journal(Protocol):
+    """Where staged batches become durable. It answers by calling `settled` or `failed` of the store, on the loop."""
+
+    def offer(self, entry: bytes, staged: "Staged") -> None:
+        """Queue for the next group; raises the journal's error once it has failed."""
+        ...
+
+
+class Staged:
+    """A batch on its way."""
+
+    __slots__ = ("after_revision", "answer", "at_ms", "changes", "revision", "settled", "writes")
+
+    def __init__(
+        self, revision: int, after_revision: int, at_ms: int, changes: list[Change], writes: list[Write]
+    ) -> None:
+        self.revision = revision
+        self.after_revision = after_revision
+        self.at_ms = at_ms
+        self.changes = changes
+        self.writes = writes
+        self.answer: asyncio.Future[int] | None = None
+        self.settled: asyncio.Future[int] | None = None  # Others who read it and wait for it; made on demand.
+
+
+class LocalStore(TransactMixin):
+    """The `Store` of the port over a shelf and, unless it is in memory only, a journal."""
+
+    def __init__(self, *, url: str, shelf: Shelf, options: StoreOptions) -> None:
+        self._url = url
+        self._shelf = shelf
+        self._options = options
+        self._journal: Journal | None = None
+        self._blobs: LocalBlobStore | None = None
+        self._problem: StorageError | None = None
+        self._is_closed = False
+        self._revision, self._compacted_revision = layout.decode_progress(shelf.get(layout.META_PROGRESS))
+        self._revision_staged = self._revision  # The last number given out.
+        self._revision_kept = self._revision  # The last one given out to a batch that was not lost.
+        self._lost: deque[tuple[int, int]] = deque(maxlen=LOST_SPANS_MAX)
+        self._staged: dict[int, Staged] = {}
+        self._latest: dict[bytes, tuple[int, bytes | None]] = {}  # Staged keys: revision and stored record.
+        self._recent: deque[tuple[int, list[Change]]] = deque(maxlen=RECENT_REVISIONS_MAX)
+        self._recent_after = self._revision
+        self._ages: deque[tuple[float, int]] = deque([(options.clock.monotonic_s(), self._revision)])
+        self._hub = WatchHub(
+            self._history, buffer_events_max=options.watch_buffer_events_max, revision=self._revision
+        )
+        if shelf.get(layout.META_RESTORING) is not None:
+            raise StoreCorrupt(f"a restore into {url} did not finish; remove the store and restore again")
+
+    def attach(self, blobs: LocalBlobStore, journal: Journal | None = None) -> None:
+        """Complete the wiring: both need the store to exist first."""
+        self._blobs = blobs
+        self._journal = journal
+
+    # -- what it is
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    @property
+    def blobs(self) -> BlobStore:
+        assert self._blobs is not None, "attach was not called"
+        return self._blobs
+
+    @property
+    def revision(self) -> int:
+        return self._revision
+
+    @property
+    def problem(self) -> str | None:
+        return None if self._problem is None else self._problem.detail
+
+    async def check(self) -> None:
+        self._check_open()
+        if self._problem is not None:
+            raise self._problem
+        self._shelf.get(layout.META_PROGRESS)
+
+    # -- reads of what is durable
+
+    async def get(self, key: bytes) -> Record | None:
+        self._check_open()
+        stored = self._shelf.get(layout.RECORD + key)
+        return None if stored is None else layout.decode_stored(key, stored)
+
+    async def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
+        self._check_open()
+        found = {key: self._shelf.get(layout.RECORD + key) for key in keys}
+        return {key: layout.decode_stored(key, stored) for key, stored in found.items() if stored is not None}
+
+    async def range(
+        self,
+        start: bytes,
+        end: bytes | None,
+        *,
+        limit: int,
+        reverse: bool = False,
+        keys_only: bool = False,
+    ) -> list[Record]:
+        self._check_open()
+        check_range_limit(limit, RANGE_LIMIT_MAX)
+        return self._range_durable(start, end, limit, reverse=reverse, keys_only=keys_only)
+
+    def _range_durable(
+        self, start: bytes, end: bytes | None, limit: int, *, reverse: bool, keys_only: bool = False
+    ) -> list[Record]:
+        shelf_end = layout.after_prefix(layout.RECORD) if end is None else layout.RECORD + end
+        rows = self._shelf.scan(layout.RECORD + start, shelf_end, reverse=reverse)
+        return [
+            layout.decode_stored(key[1:], stored, keys_only=keys_only) for key, stored in islice(rows, limit)
+        ]
+
+    # -- reads of a transaction: staged before durable
+
+    async def _tx_get(self, key: bytes) -> Record | None:
+        self._check_open()
+        stored = self._latest_stored(key)
+        return None if stored is None else layout.decode_stored(key, stored)
+
+    async def _tx_get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
+        self._check_open()
+        found = {key: self._latest_stored(key) for key in keys}
+        return {key: layout.decode_stored(key, stored) for key, stored in found.items() if stored is not None}
+
+    async def _tx_range(
+        self, start: bytes, end: bytes | None, *, limit: int, reverse: bool
+    ) -> tuple[list[Record], int]:
+        self._check_open()
+        check_range_limit(limit, 2 * RANGE_LIMIT_MAX)
+        staged = {
+            key: stored
+            for key, (_, stored) in self._latest.items()
+            if start <= key and (end is None or key < end)
+        }
+        gone = sum(1 for stored in staged.values() if stored is None)
+        records = {r.key: r for r in self._range_durable(start, end, limit + gone, reverse=reverse)}
+        for key, stored in staged.items():
+            if stored is None:
+                records.pop(key, None)
+            else:
+                records[key] = layout.decode_stored(key, stored)
+        ordered = sorted(records, reverse=reverse)[:limit] if staged else list(records)
+        return [records[key] for key in ordered], self._revision_staged
+
+    def _unsettled_revision(self, key: bytes) -> int:
+        latest = self._latest.get(key)
+        return 0 if latest is None else latest[0]
+
+    async def _settle(self, revision: int) -> None:
+        # Groups settle in order, so the newest staged batch up to `revision` stands for all before it.
+        staged = self._staged.get(revision)
+        if staged is None:
+            if any(after < revision <= last for after, last in self._lost):
+                raise StoreUnavailable("what this transaction read was never written; run it again")
+            return
+        if staged.settled is None:
+            staged.settled = asyncio.get_running_loop().create_future()
+        await asyncio.shield(staged.settled)
+
+    def _latest_stored(self, key: bytes) -> bytes | None:
+        latest = self._latest.get(key)
+        if latest is not None:
+            return latest[1]
+        return self._shelf.get(layout.RECORD + key)
+
+    # -- commit
+
+    async def commit(self, batch: Batch) -> int:
+        self._check_open()
+        if self._problem is not None:
+            raise self._problem
+        check_batch(batch)
+        conflict = self._conflict(batch)
+        if conflict is not None or not (batch.puts or batch.deletes):
+            # Whoever is told of a conflict reads again, and must then see what it lost to.
+            await self._settle(self._revision_staged)
+            if conflict is not None:
+                raise Conflict(conflict)
+            return self._revision
+        staged = self._stage(batch)
+        if self._journal is None:
+            self._take_up(staged)
+            self.settled([staged])
+            return staged.revision
+        staged.answer = asyncio.get_running_loop().create_future()
+        entry = layout.encode_entry(staged.revision, staged.after_revision, staged.at_ms, staged.changes)
+        self._journal.offer(entry, staged)
+        self._take_up(staged)
+        if failpoint.ARMED and failpoint.hit("commit.answer_before_durable"):
+            return staged.revision
+        return await staged.answer
+
+    def _conflict(self, batch: Batch) -> bytes | None:
+        """The first key whose expectation does not hold."""
+        for key, revision in batch.expects.items():
+            stored = self._latest_stored(key)
+            if (ABSENT if stored is None else layout.mod_revision(stored)) != revision:
+                return key
+        for expectation in batch.expect_ranges:
+            if self._range_changed(expectation):
+                return expectation.start
+        return None
+
+    def _range_changed(self, expectation: RangeExpectation) -> bool:
+        start, end, revision = expectation
+        if revision < self._recent_after:
+            return True  # Too long ago to tell; reading again costs less than being wrong.
+        for changed_revision, changes in reversed(self._recent):
+            if changed_revision <= revision:
+                return False
+            if any(start <= change.key and (end is None or change.key < end) for change in changes):
+                return True
+        return False
+
+    def _stage(self, batch: Batch) -> Staged:
+        revision = self._revision_staged + 1
+        changes: list[Change] = []
+        for key, value in batch.puts.items():
+            blobs = batch.blobs.get(key, ())
+            self._check_blobs(blobs)
+            previous = self._latest_stored(key)
+            create_revision, version = revision, 1
+            if previous is not None:
+                create_revision, version = layout.next_version(previous)
+            changes.append(
+                Change(key, layout.encode_stored(value, create_revision, revision, version, blobs), previous)
+            )
+        for key in batch.deletes:
+            previous = self._latest_stored(key)
+            if previous is not None:
+                changes.append(Change(key, None, previous))
+        at_ms = int(self._options.clock.wall_s() * 1000)
+        writes = shelf_writes(revision, at_ms, changes)
+        return Staged(revision, self._revision_kept, at_ms, changes, writes)
+
+    def _check_blobs(self, blobs: tuple[str, ...]) -> None:
+        for blob_id in blobs:
+            if self._blobs is None or not self._blobs.exists(blob_id):
+                raise BlobNotFound(f"blob {blob_id} does not exist; write it and finish it before the commit")
+
+    def _take_up(self, staged: Staged) -> None:
+        self._revision_staged = self._revision_kept = staged.revision
+        self._staged[staged.revision] = staged
+        for change in staged.changes:
+            self._latest[change.key] = (staged.revision, change.stored)
+        if len(self._recent) == RECENT_REVISIONS_MAX:
+            self._recent_after = self._recent[0][0]
+        self._recent.append((staged.revision, staged.changes))
+
+    # -- what the journal answers
+
+    def settled(self, group: Sequence[Staged]) -> None:
+        """A group is durable: apply it, show it, answer it."""
+        writes = [write for staged in group for write in staged.writes]
+        writes.append(
+            Write(layout.META_PROGRESS, layout.encode_progress(group[-1].revision, self._compacted_revision))
+        )
+        self._shelf.write(writes)
+        for staged in group:
+            self._show(staged)
+
+    def _show(self, staged: Staged) -> None:
+        revision = staged.revision
+        if revision != self._revision + 1:
+            self._hub.skip_to(revision - 1)
+        self._revision = revision
+        del self._staged[revision]
+        latest = self._latest
+        for change in staged.changes:
+            if latest[change.key][0] == revision:
+                del latest[change.key]
+        self._hub.publish(revision, staged_events(staged) if self._hub.is_watched else [])
+        for waiter in (staged.answer, staged.settled):
+            if waiter is not None and not waiter.done():
+                waiter.set_result(revision)
+
+    def failed(self, error: StorageError, *, problem: StorageError | None) -> None:
+        """Nothing staged will become durable. `problem` closes the store for writes until it is opened again.
+
+        The numbers given out are burnt: a transaction that read a lost batch must never meet its revision again.
+        """
+        self._problem = problem
+        lost = list(self._staged.values())
+        self._staged.clear()
+        self._latest.clear()
+        self._recent.clear()
+        self._lost.append((self._revision, self._revision_staged))
+        self._revision_kept = self._revision
+        self._revision_staged += 1
+        self._recent_after = self._revision_staged
+        for staged in lost:
+            for waiter in (staged.answer, staged.settled):
+                if waiter is not None and not waiter.done():
+                    waiter.set_exception(error)
+                    waiter.exception()  # The caller may be gone; then nobody is left to be told.
+
+    # -- watches and history
+
+    def watch(
+        self, start: bytes, end: bytes | None, *, after: int | None = None, with_previous: bool = False
+    ) -> HubWatch:
+        self._check_open()
+        return self._hub.watch(start, end, after=after, with_previous=with_previous)
+
+    async def _history(self, after: int, events_limit: int) -> HistoryPage:
+        self._check_open()
+        if after < self._compacted_revision:
+            raise Compacted(after, self._compacted_revision)
+        events: list[Event] = []
+        rows = self._shelf.scan(layout.change_key(after + 1), layout.change_key(self._revision + 1))
+        for key, raw in rows:
+            revision = layout.change_revision(key)
+            events.extend(layout.decode_change(revision, raw))
+            if len(events) >= events_limit:
+                return HistoryPage(events, revision)
+        return HistoryPage(events, self._revision)
+
+    async def compact(self) -> int:
+        self._check_open()
+        now_s = self._options.clock.monotonic_s()
+        floor = max(self._compacted_revision, self._revision - self._options.history_revisions_max)
+        while self._ages and self._ages[0][0] <= now_s - self._options.history_age_s_max:
+            floor = max(floor, self._ages.popleft()[1])
+        self._ages.append((now_s, self._revision))
+        if floor > self._compacted_revision:
+            progress = Write(layout.META_PROGRESS, layout.encode_progress(self._revision, floor))
+            first = layout.change_key(self._compacted_revision)
+            self._shelf.delete_range(first, layout.change_key(floor + 1), [progress])
+            self._compacted_revision = floor
+        return floor
+
+    # -- blobs' side of the records
+
+    def is_blob_referenced(self, blob_id: str) -> bool:
+        """By a record on the shelf, or by one that is on its way there."""
+        prefix = layout.blob_reference_key(blob_id, b"")
+        if any(True for _ in self._shelf.scan(prefix, prefix + b"\xff" * 4)):
+            return True
+        return any(
+            write.value is not None and write.key.startswith(prefix)
+            for staged in self._staged.values()
+            for write in staged.writes
+        )
+
+    # -- snapshot and restore
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Snapshot]:
+        self._check_open()
+        view = self._shelf.view()
+        try:
+            yield _LocalSnapshot(self._revision, self._shelf.keys_estimate(), view)
+        finally:
+            view.close()
+
+    async def restore(self, revision: int, pages: AsyncIterable[Sequence[SnapshotRecord]]) -> None:
+        self._check_open()
+        if self._revision_staged or self._range_durable(b"", None, 1, reverse=False):
+            raise InvalidBatch(f"{self._url} is not empty; restore into a new store")
+        self._shelf.write([Write(layout.META_RESTORING, b"1")])
+        await asyncio.to_thread(self._shelf.flush)
+        async for page in pages:
+            self._shelf.write([write for item in page for write in _restored_writes(item)])
+        progress = layout.encode_progress(revision, revision)
+        self._shelf.write([Write(layout.META_PROGRESS, progress), Write(layout.META_RESTORING, None)])
+        await asyncio.to_thread(self._shelf.flush)
+        self._compacted_revision = revision
+        self._set_revision(revision)
+
+    # -- end of life
+
+    def replay(self, raw: bytes) -> None:
+        """Apply one journal entry that the shelf may not have yet. Only while opening."""
+        entry = layout.decode_entry(raw)
+        if entry.revision <= self._revision:
+            return
+        if entry.after_revision != self._revision:
+            raise StoreCorrupt(
+                f"{self._url}: the journal goes on after revision {entry.after_revision}, "
+                f"the store ends at {self._revision}"
+            )
+        changes = [Change(key, stored, self._latest_stored(key)) for key, stored in entry.puts]
+        writes = shelf_writes(entry.revision, entry.at_ms, changes)
+        progress = layout.encode_progress(entry.revision, self._compacted_revision)
+        self._shelf.write([*writes, Write(layout.META_PROGRESS, progress)])
+        self._set_revision(entry.revision)
+
+    def _set_revision(self, revision: int) -> None:
+        self._revision = self._revision_staged = self._revision_kept = self._recent_after = revision
+        self._hub.skip_to(revision)
+
+    async def close(self) -> None:
+        """Take no more commits, wait for those under way, end the watches."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self._settle(self._revision_staged)
+        self._hub.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreClosed(f"{self._url} is closed")
+
+
+class _LocalSnapshot:
+    def __init__(self, revision: int, record_count: int, view: ShelfView) -> None:
+        self.revision = revision
+        self.record_count = record_count
+        self._view = view
+
+    async def records(self) -> AsyncIterator[Sequence[SnapshotRecord]]:
+        rows = self._view.scan(layout.RECORD, layout.after_prefix(layout.RECORD))
+        while page := list(islice(rows, SNAPSHOT_PAGE_RECORDS)):
+            yield [
+                SnapshotRecord(layout.decode_stored(key[1:], stored), layout.stored_blobs(stored))
+                for key, stored in page
+            ]
+            await asyncio.sleep(0)
+
+
+def shelf_writes(revision: int, at_ms: int, changes: list[Change]) -> list[Write]:
+    """Everything a batch changes on the shelf but the progress mark."""
+    writes = [Write(layout.change_key(revision), layout.encode_change(at_ms, changes))]
+    for key, stored, previous in changes:
+        writes.append(Write(layout.RECORD + key, stored))
+        old = () if previous is None else layout.stored_blobs(previous)
+        new = () if stored is None else layout.stored_blobs(stored)
+        if old or new:
+            writes += [
+                Write(layout.blob_reference_key(blob_id, key), None) for blob_id in old if blob_id not in new
+            ]
+            writes += [Write(layout.blob_reference_key(blob_id, key), b"") for blob_id in new]
+    return writes
+
+
+def staged_events(staged: Staged) -> list[Event]:
+    return [
+        Event(
+            staged.revision,
+            key,
+            None if stored is None else layout.decode_stored(key, stored),
+            None if previous is None else layout.decode_stored(key, previous),
+        )
+        for key, stored, previous in staged.changes
+    ]
+
+
+def _restored_writes(item: SnapshotRecord) -> list[Write]:
+    record, blobs = item
+    stored = layout.encode_stored(
+        record.value, record.create_revision, record.mod_revision, record.version, blobs
+    )
+    return [
+        Write(layout.RECORD + record.key, stored),
+        *[Write(layout.blob_reference_key(blob_id, record.key), b"") for blob_id in blobs],
+    ]

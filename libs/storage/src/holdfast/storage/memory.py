@@ -1,0 +1,103 @@
+"""The store in memory, for tests and demos: the same engine as on disk, without a journal."""
+
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Protocol, Self
+
+from holdfast.common.ids import uuid7
+from holdfast.storage.errors import BlobNotFound, InvalidBatch
+from holdfast.storage.local.shelf import MemoryShelf
+from holdfast.storage.local.store import LocalStore
+from holdfast.storage.local.upkeep import Upkeep
+from holdfast.storage.options import StoreOptions
+from holdfast.storage.port import BlobInfo, BlobRef
+
+READ_BYTES = 64 << 10
+
+
+@asynccontextmanager
+async def open_memory(options: StoreOptions) -> AsyncIterator[LocalStore]:
+    store = LocalStore(url="mem://", shelf=MemoryShelf(), options=options)
+    store.attach(MemoryBlobs(store, options))
+    async with Upkeep(store, options):
+        yield store
+        await store.close()
+
+
+class References(Protocol):
+    def is_blob_referenced(self, blob_id: str) -> bool: ...
+
+
+class MemoryBlobs:
+    """The `BlobStore` of a store in memory."""
+
+    def __init__(self, references: References, options: StoreOptions) -> None:
+        self._references = references
+        self._wall_s = options.clock.wall_s
+        self._contents: dict[str, tuple[bytes, float]] = {}
+
+    def create(self, *, context: str = "") -> "MemoryBlobWriter":
+        return MemoryBlobWriter(self)
+
+    async def read(
+        self, ref: BlobRef, *, context: str = "", start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        end = ref.size_bytes if end is None else min(end, ref.size_bytes)
+        if not 0 <= start <= end:
+            raise InvalidBatch(f"bytes {start} to {end} are not within a blob of {ref.size_bytes} bytes")
+        if ref.id not in self._contents:
+            raise BlobNotFound(f"blob {ref.id} does not exist, or was swept")
+        content = self._contents[ref.id][0]
+        for at in range(start, end, READ_BYTES):
+            yield content[at : min(end, at + READ_BYTES)]
+
+    async def info(self, blob_id: str) -> BlobInfo | None:
+        if blob_id not in self._contents:
+            return None
+        content, created_at_s = self._contents[blob_id]
+        return BlobInfo(blob_id, len(content), created_at_s)
+
+    async def list(self) -> AsyncIterator[BlobInfo]:
+        for blob_id, (content, created_at_s) in list(self._contents.items()):
+            yield BlobInfo(blob_id, len(content), created_at_s)
+
+    async def sweep(self, *, grace_s: float) -> int:
+        oldest_s = self._wall_s() - grace_s
+        gone = [
+            blob_id
+            for blob_id, (_, created_at_s) in self._contents.items()
+            if created_at_s <= oldest_s and not self._references.is_blob_referenced(blob_id)
+        ]
+        for blob_id in gone:
+            del self._contents[blob_id]
+        return len(gone)
+
+    def exists(self, blob_id: str) -> bool:
+        return blob_id in self._contents
+
+    def keep(self, blob_id: str, content: bytes) -> None:
+        self._contents[blob_id] = (content, self._wall_s())
+
+
+class MemoryBlobWriter:
+    """One blob on its way in."""
+
+    def __init__(self, blobs: MemoryBlobs) -> None:
+        self._blobs = blobs
+        self._content = bytearray()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._content.clear()
+
+    async def write(self, chunk: bytes) -> None:
+        self._content += chunk
+
+    async def finish(self) -> BlobRef:
+        blob_id = uuid7()
+        content = bytes(self._content)
+        self._blobs.keep(blob_id, content)
+        return BlobRef(blob_id, len(content), hashlib.sha256(content).digest())

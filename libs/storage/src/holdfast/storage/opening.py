@@ -1,0 +1,62 @@
+"""From a URL to an open store."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from holdfast.storage.errors import InvalidStoreUrl
+from holdfast.storage.options import StoreOptions
+from holdfast.storage.port import Store
+
+
+def open_store(url: str, options: StoreOptions | None = None) -> AbstractAsyncContextManager[Store]:
+    """`async with open_store("disk:///var/lib/holdfast") as store:`. Raises InvalidStoreUrl at once."""
+    options = options or StoreOptions()
+    scheme, _, rest = url.partition("://")
+    if not _ or scheme not in _OPENERS:
+        known = ", ".join(f"{name}://" for name in _OPENERS)
+        raise InvalidStoreUrl(f"storage URL {scheme!r}…: unknown kind; use one of {known}")
+    return _OPENERS[scheme](url, rest, options)
+
+
+@asynccontextmanager
+async def _open_memory(url: str, rest: str, options: StoreOptions) -> AsyncIterator[Store]:
+    from holdfast.storage.memory import open_memory
+
+    async with open_memory(options) as store:
+        yield store
+
+
+@asynccontextmanager
+async def _open_disk(url: str, rest: str, options: StoreOptions) -> AsyncIterator[Store]:
+    from holdfast.storage.disk.store import open_disk
+
+    async with open_disk(disk_folder(url), options) as store:
+        yield store
+
+
+@asynccontextmanager
+async def _open_postgres(url: str, rest: str, options: StoreOptions) -> AsyncIterator[Store]:
+    from holdfast.storage.postgres.store import open_postgres
+
+    async with open_postgres(url, options) as store:
+        yield store
+
+
+def disk_folder(url: str) -> Path:
+    """The folder of a `disk://` URL; `disk:///var/lib/x` is absolute, `disk://~/x` is below the home folder."""
+    parts = urlsplit(url)
+    folder = unquote(parts.netloc + parts.path)
+    if not folder or parts.query or parts.fragment:
+        raise InvalidStoreUrl(f"{url}: a disk store is named by its folder, as in disk:///var/lib/holdfast")
+    return Path(folder).expanduser().absolute()
+
+
+# Each backend is imported when it is asked for: a disk store needs no database driver, and the other way round.
+_OPENERS = {
+    "mem": _open_memory,
+    "disk": _open_disk,
+    "postgres": _open_postgres,
+    "postgresql": _open_postgres,
+}

@@ -1,0 +1,195 @@
+"""Transactions over any store: remembered reads become expectations, writes wait in a batch, a conflict runs again.
+
+What a function decided, its result as well as its error, is handed out only when (1) everything it read is durable
+and (2) what it read was true at one moment: by the commit itself, or by a batch of expectations alone.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from holdfast.storage.errors import Conflict, InvalidBatch, TransactionContended
+from holdfast.storage.port import ABSENT, Batch, RangeExpectation, Record
+
+BACKOFF_S_BASE = 0.001
+BACKOFF_S_MAX = 0.1
+
+T = TypeVar("T")
+
+
+class TransactMixin:
+    """Gives a store `transact`. The hooks below are what a transaction reads through."""
+
+    async def _tx_get(self, key: bytes) -> Record | None:
+        raise NotImplementedError
+
+    async def _tx_get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
+        raise NotImplementedError
+
+    async def _tx_range(
+        self, start: bytes, end: bytes | None, *, limit: int, reverse: bool
+    ) -> tuple[list[Record], int]:
+        """The records and the revision they were read at."""
+        raise NotImplementedError
+
+    async def commit(self, batch: Batch) -> int:
+        raise NotImplementedError
+
+    def _unsettled_revision(self, key: bytes) -> int:
+        """The revision of what `_tx_get` shows of this key if it is not durable yet, else 0."""
+        return 0
+
+    async def _settle(self, revision: int) -> None:
+        """Return once `revision` is durable; raise if it never will be."""
+
+    async def transact(
+        self, fn: Callable[["BufferedTransaction"], Awaitable[T]], *, attempts_max: int = 16
+    ) -> T:
+        """See `Store.transact`."""
+        lost: Conflict | None = None
+        for attempt in range(attempts_max):
+            if attempt:
+                await asyncio.sleep(random.uniform(0, min(BACKOFF_S_MAX, BACKOFF_S_BASE * 2**attempt)))
+            tx = BufferedTransaction(self)
+            try:
+                result = await fn(tx)
+            except Conflict as conflict:
+                lost = conflict
+                continue
+            except Exception:
+                if await self._reads_hold(tx):
+                    raise
+                continue
+            try:
+                await self._finish(tx)
+            except Conflict as conflict:
+                lost = conflict
+                continue
+            return result
+        raise TransactionContended(lost.key if lost else b"", attempts_max) from lost
+
+    async def _finish(self, tx: "BufferedTransaction") -> None:
+        if tx.has_writes or tx.needs_check:
+            await self.commit(tx.batch)
+        if tx.unsettled_revision:
+            await self._settle(tx.unsettled_revision)
+
+    async def _reads_hold(self, tx: "BufferedTransaction") -> bool:
+        """Whether an error of the function may be believed: it was not made from a torn or an undurable view."""
+        if tx.needs_check:
+            try:
+                await self.commit(Batch(expects=tx.batch.expects, expect_ranges=tx.batch.expect_ranges))
+            except Conflict:
+                return False
+        if tx.unsettled_revision:
+            await self._settle(tx.unsettled_revision)
+        return True
+
+
+class BufferedTransaction:
+    """One attempt of a transaction; the `Transaction` of the port."""
+
+    __slots__ = ("_reads", "_store", "batch", "unsettled_revision")
+
+    def __init__(self, store: TransactMixin) -> None:
+        self._store = store
+        self._reads: dict[bytes, Record | None] = {}
+        self.batch = Batch()
+        self.unsettled_revision = 0
+
+    @property
+    def has_writes(self) -> bool:
+        return bool(self.batch.puts or self.batch.deletes)
+
+    @property
+    def needs_check(self) -> bool:
+        """One point read is true at one moment by itself; two reads may not be."""
+        return len(self.batch.expects) > 1 or bool(self.batch.expect_ranges)
+
+    async def get(self, key: bytes) -> Record | None:
+        batch = self.batch
+        if key in batch.puts:
+            return Record(key, batch.puts[key], 0, 0, 0)
+        if key in batch.deletes:
+            return None
+        if key in self._reads:
+            return self._reads[key]
+        record = await self._store._tx_get(key)
+        self._remember(key, record)
+        return record
+
+    async def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
+        unread = [key for key in keys if not self._knows(key)]
+        if unread:
+            found = await self._store._tx_get_many(unread)
+            for key in unread:
+                self._remember(key, found.get(key))
+        records = {key: await self.get(key) for key in keys}
+        return {key: record for key, record in records.items() if record is not None}
+
+    async def range(
+        self, start: bytes, end: bytes | None, *, limit: int, reverse: bool = False, expected: bool = False
+    ) -> list[Record]:
+        batch = self.batch
+        hidden = sum(1 for key in batch.deletes if _within(key, start, end))
+        records, revision = await self._store._tx_range(start, end, limit=limit + hidden, reverse=reverse)
+        self.unsettled_revision = max(self.unsettled_revision, revision)
+        if expected:
+            self._expect_range(start, end, records, revision, limit + hidden, reverse=reverse)
+        merged = {record.key: record for record in records if record.key not in batch.deletes}
+        own = {
+            key: Record(key, value, 0, 0, 0) for key, value in batch.puts.items() if _within(key, start, end)
+        }
+        merged.update(own)
+        return [merged[key] for key in sorted(merged, reverse=reverse)[:limit]]
+
+    def put(self, key: bytes, value: bytes, *, blobs: tuple[str, ...] = ()) -> None:
+        self.batch.deletes.discard(key)
+        self.batch.puts[key] = value
+        if blobs:
+            self.batch.blobs[key] = blobs
+        else:
+            self.batch.blobs.pop(key, None)
+
+    def delete(self, key: bytes) -> None:
+        self.batch.puts.pop(key, None)
+        self.batch.blobs.pop(key, None)
+        self.batch.deletes.add(key)
+
+    def _knows(self, key: bytes) -> bool:
+        return key in self._reads or key in self.batch.puts or key in self.batch.deletes
+
+    def _remember(self, key: bytes, record: Record | None) -> None:
+        self._reads[key] = record
+        self.batch.expects[key] = ABSENT if record is None else record.mod_revision
+        unsettled = self._store._unsettled_revision(key)
+        self.unsettled_revision = max(self.unsettled_revision, unsettled)
+
+    def _expect_range(
+        self,
+        start: bytes,
+        end: bytes | None,
+        records: list[Record],
+        revision: int,
+        limit: int,
+        *,
+        reverse: bool,
+    ) -> None:
+        """Only what was seen is expected: a full page says nothing about the keys behind its last one."""
+        if len(records) >= limit:
+            if reverse:
+                start = records[-1].key
+            else:
+                end = records[-1].key + b"\x00"
+        self.batch.expect_ranges.append(RangeExpectation(start, end, revision))
+
+
+def _within(key: bytes, start: bytes, end: bytes | None) -> bool:
+    return start <= key and (end is None or key < end)
+
+
+def check_range_limit(limit: int, limit_max: int) -> None:
+    """Refuse a limit that the port does not allow."""
+    if not 0 < limit <= limit_max:
+        raise InvalidBatch(f"range limit {limit} is not within 1…{limit_max}")

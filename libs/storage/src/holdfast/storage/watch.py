@@ -1,0 +1,213 @@
+"""Watches: committed events fan out to watchers, each in one of two states.
+
+    CATCHING UP  --reads the backend's history page by page until it meets the hub's revision-->  LIVE
+    LIVE         --its buffer is full-->  CUT OFF: what is buffered is still delivered, then WatcherTooSlow
+
+The step from CATCHING UP to LIVE happens between two awaits, so no event falls between history and hub.
+Publishing only appends to bounded buffers: a watcher never holds up a commit.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple, Self
+
+from holdfast.storage.errors import StorageError, StoreClosed, WatcherTooSlow
+from holdfast.storage.port import Event
+
+HISTORY_EVENTS_PAGE = 1000
+
+
+class HistoryPage(NamedTuple):
+    """All events after the asked revision up to and including `revision`, in order, whole revisions."""
+
+    events: list[Event]
+    revision: int
+
+
+History = Callable[[int, int], Awaitable[HistoryPage]]
+
+
+class WatchHub:
+    """Where a store publishes what became durable, one revision after the other."""
+
+    def __init__(self, history: History, *, buffer_events_max: int, revision: int = 0) -> None:
+        self.revision = revision
+        self.history = history
+        self.buffer_events_max = buffer_events_max
+        self._by_key: dict[bytes, list[HubWatch]] = {}
+        self._by_range: list[HubWatch] = []
+        self._open: set[HubWatch] = set()
+        self._ended: StorageError | None = None
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether events are worth making."""
+        return bool(self._by_key or self._by_range)
+
+    def watch(
+        self,
+        start: bytes,
+        end: bytes | None,
+        *,
+        after: int | None = None,
+        with_previous: bool = False,
+        floor: int | None = None,
+    ) -> "HubWatch":
+        """`floor`: what counts as now when the hub itself may lag behind commits already answered."""
+        if after is None:
+            after = self.revision if floor is None else max(self.revision, floor)
+        watch = HubWatch(self, start, end, after, with_previous)
+        self._open.add(watch)
+        if self._ended is not None:
+            watch.fail(self._ended)
+        elif after >= self.revision:
+            self.attach(watch)
+        return watch
+
+    def publish(self, revision: int, events: list[Event]) -> None:
+        """Hand over the next revision. Every revision comes exactly once, in order, also one without events."""
+        assert revision == self.revision + 1, f"revision {revision} published after {self.revision}"
+        self.revision = revision
+        if self._by_key:
+            for event in events:
+                for watch in self._by_key.get(event.key, ()):
+                    watch.deliver([event])
+        for watch in list(self._by_range):
+            matching = [event for event in events if watch.covers(event.key)]
+            if matching:
+                watch.deliver(matching)
+
+    def skip_to(self, revision: int) -> None:
+        """Move on without events: the store was filled from a snapshot."""
+        self.revision = revision
+
+    def attach(self, watch: "HubWatch") -> None:
+        watch.is_live = True
+        if watch.end == watch.start + b"\x00":
+            # Replaced, never changed: publish may be walking over the old list.
+            self._by_key[watch.start] = [*self._by_key.get(watch.start, ()), watch]
+        else:
+            self._by_range = [*self._by_range, watch]
+
+    def detach(self, watch: "HubWatch") -> None:
+        self._open.discard(watch)
+        if not watch.is_live:
+            return
+        watch.is_live = False
+        if watch.end == watch.start + b"\x00":
+            left = [other for other in self._by_key[watch.start] if other is not watch]
+            if left:
+                self._by_key[watch.start] = left
+            else:
+                del self._by_key[watch.start]
+        else:
+            self._by_range = [other for other in self._by_range if other is not watch]
+
+    def fail(self, error: StorageError) -> None:
+        """End every watch, now and later, with this error."""
+        self._ended = error
+        for watch in list(self._open):
+            watch.fail(error)
+
+    def close(self) -> None:
+        self.fail(StoreClosed("the store is closed; open it again and watch after the last revision seen"))
+
+
+class HubWatch:
+    """One watcher; the `Watch` of the port."""
+
+    def __init__(
+        self, hub: WatchHub, start: bytes, end: bytes | None, after: int, with_previous: bool
+    ) -> None:
+        self.start = start
+        self.end = end
+        self.is_live = False
+        self._hub = hub
+        self._with_previous = with_previous
+        self._delivered_revision = after
+        self._buffer: list[Event] = []
+        self._error: StorageError | None = None
+        self._is_closed = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def revision(self) -> int:
+        if self.is_live and not self._buffer:
+            return max(self._delivered_revision, self._hub.revision)
+        return self._delivered_revision
+
+    def covers(self, key: bytes) -> bool:
+        return self.start <= key and (self.end is None or key < self.end)
+
+    def deliver(self, events: list[Event]) -> None:
+        """Called by the hub, live only. A revision is buffered whole or not at all."""
+        if events[0].revision <= self._delivered_revision:
+            return  # Asked for a revision that was still in the future.
+        if len(self._buffer) + len(events) > self._hub.buffer_events_max:
+            resume = self._buffer[-1].revision if self._buffer else self._delivered_revision
+            self.fail(WatcherTooSlow(resume))
+            return
+        self._buffer.extend(events)
+        self._wake()
+
+    def fail(self, error: StorageError) -> None:
+        self._hub.detach(self)
+        self._error = error
+        self._wake()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Event]:
+        while True:
+            if self._buffer:
+                return self._take_buffer()
+            if self._is_closed:
+                raise StopAsyncIteration
+            if self._error is not None:
+                raise self._error
+            if self.is_live:
+                await self._sleep()
+            elif events := await self._catch_up():
+                return events
+
+    async def aclose(self) -> None:
+        self._is_closed = True
+        self._buffer.clear()
+        self._hub.detach(self)
+        self._wake()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+    async def _catch_up(self) -> list[Event]:
+        page = await self._hub.history(self._delivered_revision, HISTORY_EVENTS_PAGE)
+        self._delivered_revision = max(self._delivered_revision, page.revision)
+        if page.revision >= self._hub.revision and self._error is None and not self._is_closed:
+            self._hub.attach(self)
+        return self._strip(event for event in page.events if self.covers(event.key))
+
+    def _take_buffer(self) -> list[Event]:
+        events = self._strip(self._buffer)
+        self._buffer = []
+        self._delivered_revision = events[-1].revision
+        return events
+
+    def _strip(self, events: Iterable[Event]) -> list[Event]:
+        if self._with_previous:
+            return list(events)
+        return [event if event.previous is None else event._replace(previous=None) for event in events]
+
+    async def _sleep(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
