@@ -1,0 +1,1 @@
+"""Encryption (scheme HF1) and compression of values and blobs, above any backend."""
