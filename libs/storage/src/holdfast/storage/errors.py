@@ -14,7 +14,9 @@ class Conflict(StorageError):
 
     code, status = "cas_mismatch", 409
 
-    def __init__(self, key: bytes, *, detail: str = "changed since it was read; read it again and retry") -> None:
+    def __init__(
+        self, key: bytes, *, detail: str = "changed since it was read; read it again and retry"
+    ) -> None:
         super().__init__(f"key {key!r} {detail}")
         self.key = key
 
@@ -113,6 +115,12 @@ class DecryptionError(StorageError):
     """Stored bytes do not decrypt: altered, cut, moved to another key, or written under an unknown root key."""
 
     code, status = "decryption_failed", 500
+
+
+class EncryptionMismatch(StorageError):
+    """The store was created encrypted and is opened without keys, or the other way round."""
+
+    code, status = "encryption_mismatch", 500
 
 
 class InvalidStoreUrl(StorageError):
