@@ -101,7 +101,7 @@ def _clean_text(text: str) -> str:
 
 def _clean(name: str, value: object, depth: int) -> object:
     """What may be written for a value: only JSON types, no secrets, bounded in length and depth."""
-    if is_secret_name(name) and value is not None and value != "" and not isinstance(value, bool):
+    if is_secret_name(name) and value is not None and not isinstance(value, bool):
         return _MASK
     if isinstance(value, str):
         return _clean_text(value)

@@ -214,7 +214,7 @@ class Registry:
             new_child=new_child,
             on_overflow=self._count_overflow,
         )
-        self._families[name] = family
+        self._families[name] = cast("AnyFamily", family)
         if not labels:
             family.labels()  # So that it shows as 0 before anything happened.
         return family

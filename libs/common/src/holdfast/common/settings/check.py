@@ -1,0 +1,93 @@
+"""Rules that join several settings; each returns the problems it finds, ready to be shown."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from holdfast.common.settings.value import is_loopback, parse_host_port
+from holdfast.common.sizes import format_duration
+
+if TYPE_CHECKING:
+    from holdfast.common.settings.plane import PlaneSettings
+
+
+def problems(settings: "PlaneSettings") -> Iterator[str]:
+    """What is wrong whatever the machine looks like."""
+    yield from _lease_problems(settings)
+    yield from _listener_problems(settings)
+    yield from _cluster_problems(settings)
+    if settings.store.startswith("aws://") and not settings.aws_region:
+        yield "store aws:// needs a region: set --aws-region, HOLDFAST_AWS_REGION or AWS_REGION"
+    if settings.storage_encryption_snappy and settings.storage_encryption_disabled:
+        yield (
+            f"{settings.subject('storage_encryption_snappy')}: snappy works only with storage encryption, "
+            f"which {settings.subject('storage_encryption_disabled')} turns off"
+        )
+    if settings.profiling_metrics_enabled and not settings.metrics_listen:
+        yield f"{settings.subject('profiling_metrics_enabled')} needs --metrics-listen"
+
+
+def _lease_problems(settings: "PlaneSettings") -> Iterator[str]:
+    if settings.ttl_s_max < settings.ttl_s_default:
+        yield (
+            f"{settings.subject('ttl_s_max')}: max-ttl {format_duration(settings.ttl_s_max)} is below "
+            f"default-ttl {format_duration(settings.ttl_s_default)} ({settings.origin('ttl_s_default')})"
+        )
+
+
+def _listener_problems(settings: "PlaneSettings") -> Iterator[str]:
+    if settings.listen_proto == "unix":
+        if settings.connguard_enabled:
+            yield f"{settings.subject('connguard_enabled')}: not possible on a unix socket"
+        return
+    try:
+        parse_host_port(settings.listen)
+    except ValueError as error:
+        yield f"{settings.subject('listen')}: {error}"
+
+
+def _cluster_problems(settings: "PlaneSettings") -> Iterator[str]:
+    join = [endpoint.rstrip("/").lower() for endpoint in settings.join]
+    if len(set(join)) != len(join):
+        twice = next(endpoint for endpoint in join if join.count(endpoint) > 1)
+        yield f"{settings.subject('join')}: {twice} is named twice"
+    if join and not settings.self_endpoint:
+        yield f"{settings.subject('join')}: needs --self, the URL under which other nodes reach this one"
+    others = set(join) - {settings.self_endpoint.rstrip("/").lower()}
+    if others and settings.mtls_disabled:
+        yield f"{settings.subject('join')}: joining {min(others)} needs mTLS, but {settings.subject('mtls_disabled')} is set"
+
+
+def start_problems(settings: "PlaneSettings") -> Iterator[str]:
+    """What stops a server from starting here and now: bundles that are not there."""
+    if settings.bundle_path.is_file():
+        return
+    wants = [
+        *(["mutual TLS"] if not settings.mtls_disabled and _asks_for_mtls(settings) else []),
+        *(
+            ["storage encryption"]
+            if not settings.storage_encryption_disabled and _asks_for_encryption(settings)
+            else []
+        ),
+    ]
+    if wants:
+        yield (
+            f"{settings.subject('bundle')}: {settings.bundle_path} does not exist, but {' and '.join(wants)} needs it; "
+            "create it with --bootstrap DIR, or set --disable-mtls and --disable-storage-encryption"
+        )
+
+
+def _asks_for_mtls(settings: "PlaneSettings") -> bool:
+    """Without a bundle only this machine is served openly; a bundle that was named must be there."""
+    return (
+        settings.bundle is not None or not settings.is_local or settings.origin("mtls_disabled") != "default"
+    )
+
+
+def _asks_for_encryption(settings: "PlaneSettings") -> bool:
+    asked = settings.origin("storage_encryption_disabled") != "default" or settings.storage_encryption_snappy
+    return settings.bundle is not None or not settings.is_local or asked
+
+
+def is_local_listener(proto: str, listen: str) -> bool:
+    """Whether only this machine can reach the listener."""
+    return proto == "unix" or is_loopback(parse_host_port(listen)[0])

@@ -1,0 +1,81 @@
+"""How one setting is declared: its flag, its environment names, its key in the config file."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pydantic import Field
+from pydantic.fields import FieldInfo
+
+ENV_PREFIXES = ("HOLDFAST_", "LOCKD_")
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """What the outside calls a setting. `default_text` stands in help and docs where the default is computed."""
+
+    name: str
+    group: str
+    key: str
+    short: str = ""
+    default_text: str = ""
+    env_extra: tuple[str, ...] = ()  # Names read after HOLDFAST_X and LOCKD_X.
+    is_ignored: bool = False
+    on_command_line: bool = True
+    in_file: bool = True
+
+    def env_names(self, service_prefix: str) -> tuple[str, ...]:
+        """Every variable this setting is read from, the strongest first."""
+        suffix = self.name.upper().replace("-", "_")
+        prefixes = dict.fromkeys((service_prefix, *ENV_PREFIXES))
+        return (*(prefix + suffix for prefix in prefixes), *self.env_extra)
+
+
+def setting(
+    group: str,
+    name: str,
+    default: object,
+    description: str,
+    *,
+    key: str = "",
+    short: str = "",
+    default_text: str = "",
+    default_factory: Callable[[], object] | None = None,
+    env_extra: tuple[str, ...] = (),
+    is_ignored: bool = False,
+    on_command_line: bool = True,
+    in_file: bool = True,
+    **bounds: Any,
+) -> Any:
+    """A pydantic field that knows its flag; defaults are written as a user would write them."""
+    flag = {
+        "flag": name,
+        "group": group,
+        "key": key or name,
+        "short": short,
+        "default_text": default_text,
+        "env_extra": list(env_extra),
+        "is_ignored": is_ignored,
+        "on_command_line": on_command_line,
+        "in_file": in_file,
+    }
+    common: dict[str, Any] = {"description": description, "json_schema_extra": flag, "validate_default": True}
+    if default_factory is not None:
+        return Field(default_factory=default_factory, **common, **bounds)
+    return Field(default, **common, **bounds)
+
+
+def flag_of(info: FieldInfo) -> Flag:
+    """The flag a field was declared with."""
+    extra = cast("dict[str, Any]", info.json_schema_extra)
+    return Flag(
+        name=extra["flag"],
+        group=extra["group"],
+        key=extra["key"],
+        short=extra["short"],
+        default_text=extra["default_text"],
+        env_extra=tuple(extra["env_extra"]),
+        is_ignored=extra["is_ignored"],
+        on_command_line=extra["on_command_line"],
+        in_file=extra["in_file"],
+    )

@@ -1,0 +1,186 @@
+"""Settings of the queue, the index and the stores."""
+
+import os
+
+from pydantic import SecretStr
+from pydantic_settings import BaseSettings
+
+from holdfast.common.settings.flag import setting
+from holdfast.common.sizes import DurationS, SizeBytes
+
+_QUEUE = "queue"
+_INDEX = "index and query"
+_STORE = "stores"
+_DISK = "disk log store"
+_OBJECT = "object stores"
+
+
+def _default_consumers_max() -> int:
+    return min(4096, max(128, 64 * (os.cpu_count() or 1)))
+
+
+class QueueFields(BaseSettings):
+    """Consumers and how they are woken."""
+
+    queue_consumers_max: int = setting(
+        _QUEUE,
+        "queue-max-consumers",
+        None,
+        "Consumers waiting at one server.",
+        default_factory=_default_consumers_max,
+        default_text="64 per core, 128 to 4096",
+        ge=1,
+        le=1_000_000,
+    )
+    queue_poll_interval_s: DurationS = setting(
+        _QUEUE, "queue-poll-interval", "3s", "Poll of the store where no watch wakes the queue.", gt=0
+    )
+    queue_poll_jitter_s: DurationS = setting(
+        _QUEUE, "queue-poll-jitter", "500ms", "Random addition to the poll interval.", ge=0
+    )
+    queue_resilient_poll_interval_s: DurationS = setting(
+        _QUEUE, "queue-resilient-poll-interval", "5m", "Safety poll while watches run.", gt=0
+    )
+    queue_list_page_size: int = setting(
+        _QUEUE, "queue-list-page-size", 128, "Messages read at once.", ge=1, le=10_000
+    )
+    disk_queue_watch: bool = setting(_QUEUE, "disk-queue-watch", True, "Watch disk stores for new messages.")
+    mem_queue_watch_disabled: bool = setting(
+        _QUEUE, "disable-mem-queue-watch", False, "Poll memory stores instead of watching them."
+    )
+
+
+class IndexFields(BaseSettings):
+    """Search."""
+
+    indexer_flush_documents: int = setting(
+        _INDEX, "indexer-flush-docs", 1000, "Documents per index segment.", ge=1, le=1_000_000
+    )
+    indexer_flush_interval_s: DurationS = setting(
+        _INDEX, "indexer-flush-interval", "30s", "Longest time before a segment is written.", gt=0
+    )
+    query_document_prefetch: int = setting(
+        _INDEX, "query-doc-prefetch", 8, "Documents read ahead while a query streams.", ge=1, le=1024
+    )
+
+
+class StoreFields(BaseSettings):
+    """History and blobs, whatever the backend."""
+
+    history_revisions_max: int = setting(
+        _STORE, "history-revisions", 100_000, "Revisions a watch may start in the past.", ge=0
+    )
+    history_age_s_max: DurationS = setting(_STORE, "history-age", "10m", "Age of the oldest of them.", ge=0)
+    blob_sweep_grace_s: DurationS = setting(
+        _STORE, "blob-sweep-grace", "1h", "How long a blob that nothing refers to is kept.", ge=0
+    )
+    storage_retry_attempts: int = setting(
+        _STORE,
+        "storage-retry-attempts",
+        6,
+        "Tries of one storage call; 0 takes what suits the backend.",
+        ge=0,
+        le=1000,
+    )
+    storage_retry_delay_s_base: DurationS = setting(
+        _STORE, "storage-retry-base-delay", "100ms", "Pause after the first failed try.", ge=0
+    )
+    storage_retry_delay_s_max: DurationS = setting(
+        _STORE, "storage-retry-max-delay", "5s", "Longest pause between tries.", ge=0
+    )
+    storage_retry_multiplier: float = setting(
+        _STORE, "storage-retry-multiplier", 2.0, "Growth of the pause.", ge=1, le=100
+    )
+
+
+class DiskFields(BaseSettings):
+    """The embedded engine."""
+
+    logstore_commit_operations_max: int = setting(
+        _DISK, "logstore-commit-max-ops", 1024, "Batches that share one sync.", ge=1, le=1_000_000
+    )
+    logstore_segment_bytes: SizeBytes = setting(
+        _DISK, "logstore-segment-size", "64MiB", "Size of one log file.", ge=1 << 20
+    )
+    logstore_compaction: bool = setting(
+        _DISK, "logstore-compaction", True, "Reclaim space in the background."
+    )
+    logstore_compaction_interval_s: DurationS = setting(
+        _DISK, "logstore-compaction-interval", "30m", "Time between compactions.", gt=0
+    )
+    logstore_compaction_segments_min: int = setting(
+        _DISK, "logstore-compaction-min-segments", 2, "Segments that make a compaction worth while.", ge=1
+    )
+    logstore_compaction_reclaim_bytes_min: SizeBytes = setting(
+        _DISK, "logstore-compaction-min-reclaim-size", "64MiB", "Reclaimable bytes that make it worth while."
+    )
+    logstore_compaction_delete_grace_s: DurationS = setting(
+        _DISK, "logstore-compaction-delete-grace", "15m", "How long replaced segments are kept.", ge=0
+    )
+    logstore_compaction_bytes_per_s_max: SizeBytes = setting(
+        _DISK,
+        "logstore-compaction-max-io-bytes-per-sec",
+        "8MiB",
+        "Disk bandwidth of compaction, 0 is unlimited.",
+    )
+    disk_lock_file_cache_size: int = setting(
+        _DISK, "disk-lock-file-cache-size", 2048, "Open lock files.", ge=0, is_ignored=True
+    )
+
+
+class ObjectStoreFields(BaseSettings):
+    """S3, AWS and Azure. Secrets come from the environment; Azure's also by flag, as its tools expect."""
+
+    aws_region: str = setting(
+        _OBJECT, "aws-region", "", "Region of aws:// stores.", env_extra=("AWS_REGION", "AWS_DEFAULT_REGION")
+    )
+    aws_kms_key_id: str = setting(_OBJECT, "aws-kms-key-id", "", "KMS key of aws:// stores.")
+    s3_sse: str = setting(
+        _OBJECT, "s3-sse", "", "Server-side encryption asked of S3, such as AES256 or aws:kms."
+    )
+    s3_kms_key_id: str = setting(_OBJECT, "s3-kms-key-id", "", "KMS key of s3:// stores.")
+    s3_part_bytes_max: SizeBytes = setting(
+        _OBJECT, "s3-max-part-size", "16MiB", "Part size of multipart uploads.", ge=5 << 20, le=5 << 30
+    )
+    s3_encrypt_buffer_bytes: SizeBytes = setting(
+        _OBJECT, "s3-encrypt-buffer-budget", "64MiB", "Memory for encrypting uploads."
+    )
+    s3_access_key_id: SecretStr | None = setting(
+        _OBJECT,
+        "s3-access-key-id",
+        None,
+        "Access key of s3:// stores.",
+        env_extra=("HOLDFAST_S3_ROOT_USER", "LOCKD_S3_ROOT_USER"),
+        on_command_line=False,
+        in_file=False,
+    )
+    s3_secret_access_key: SecretStr | None = setting(
+        _OBJECT,
+        "s3-secret-access-key",
+        None,
+        "Secret key of s3:// stores.",
+        env_extra=("HOLDFAST_S3_ROOT_PASSWORD", "LOCKD_S3_ROOT_PASSWORD"),
+        on_command_line=False,
+        in_file=False,
+    )
+    s3_session_token: SecretStr | None = setting(
+        _OBJECT,
+        "s3-session-token",
+        None,
+        "Session token of s3:// stores.",
+        on_command_line=False,
+        in_file=False,
+    )
+    azure_key: SecretStr | None = setting(
+        _OBJECT,
+        "azure-key",
+        None,
+        "Account key of azure:// stores.",
+        env_extra=("HOLDFAST_AZURE_ACCOUNT_KEY", "LOCKD_AZURE_ACCOUNT_KEY"),
+    )
+    azure_endpoint: str = setting(
+        _OBJECT, "azure-endpoint", "", "Endpoint of azure:// stores, if not the public one."
+    )
+    azure_sas_token: SecretStr | None = setting(
+        _OBJECT, "azure-sas-token", None, "SAS token of azure:// stores."
+    )
