@@ -83,6 +83,11 @@ def rewrap(keyring: Keyring, descriptor: bytes, old_context: str, new_context: s
         data_key.wipe()
 
 
+def is_compressed(descriptor: bytes) -> bool:
+    """What it claims; proven when it is unwrapped."""
+    return descriptor[5] != Compression.NONE
+
+
 def root_id_of(descriptor: bytes) -> bytes:
     """Which root key a descriptor needs: a walk that re-wraps skips those that have the current one already."""
     if len(descriptor) < DESCRIPTOR_BYTES or not descriptor.startswith(MAGIC):

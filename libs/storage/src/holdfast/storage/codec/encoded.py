@@ -1,0 +1,262 @@
+"""A store whose values and blobs are sealed on their way into another store and opened on their way out.
+
+Keys, revisions and versions pass through as they are; no value, no blob and no previous value in a watch leaves the
+codec unopened. A value is bound to its key: moved to another one it does not open.
+
+Two views of a backup follow. A snapshot of this store is logical: plaintext, for an export to any other store. A
+snapshot of the inner store is what is stored: a backup takes that one, so that it stays encrypted and needs the
+same root keys when it is restored.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Protocol, Self
+
+from holdfast.storage.batch import check_batch
+from holdfast.storage.codec.blobs import EncodedBlobStore
+from holdfast.storage.codec.compression import Compression
+from holdfast.storage.codec.hf1 import Codec
+from holdfast.storage.codec.keyring import Keyring
+from holdfast.storage.errors import DecryptionError
+from holdfast.storage.keys import pack
+from holdfast.storage.port import (
+    VALUE_BYTES_MAX,
+    Batch,
+    Event,
+    Record,
+    Snapshot,
+    SnapshotRecord,
+    Store,
+    Watch,
+)
+from holdfast.storage.transact import TransactMixin
+
+STEP_RECORDS = (
+    64  # Sealed or opened between two looks of the event loop: about a millisecond of small values.
+)
+
+_CLASS_BY_TABLE = {
+    pack((table,)): key_class
+    for key_class, tables in (("meta", ("lease", "doc", "stage")), ("queue-meta", ("msg", "ready", "dlq")))
+    for table in tables
+}
+
+
+class Backend(Store, Protocol):
+    """A store with the hooks that transactions read through (`TransactMixin`)."""
+
+    async def _tx_get(self, key: bytes) -> Record | None: ...
+
+    async def _tx_get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]: ...
+
+    async def _tx_range(
+        self, start: bytes, end: bytes | None, *, limit: int, reverse: bool
+    ) -> tuple[list[Record], int]: ...
+
+    def _unsettled_revision(self, key: bytes) -> int: ...
+
+    async def _settle(self, revision: int) -> None: ...
+
+
+def value_context(key: bytes) -> str:
+    """What a value is bound to: the class of the table that its key begins with, and the key."""
+    key_class = _CLASS_BY_TABLE.get(key[: key.find(0) + 1], "object")
+    return f"{key_class}:{key.hex()}"
+
+
+class ValueCodec:
+    """Records and batches through an HF1 codec."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+
+    def seal(self, key: bytes, value: bytes) -> bytes:
+        return self._codec.seal_inline(value, value_context(key))
+
+    def open(self, record: Record) -> Record:
+        key, stored, create_revision, mod_revision, version = record
+        try:
+            value = self._codec.open_inline(stored, value_context(key), size_bytes_max=VALUE_BYTES_MAX)
+        except DecryptionError as error:
+            raise DecryptionError(f"record {key!r}: {error.detail}") from error
+        return Record(key, value, create_revision, mod_revision, version)
+
+    async def open_all(self, records: Iterable[Record]) -> list[Record]:
+        opened: list[Record] = []
+        for record in records:
+            opened.append(self.open(record))
+            if len(opened) % STEP_RECORDS == 0:
+                await asyncio.sleep(0)
+        return opened
+
+    async def seal_batch(self, batch: Batch) -> Batch:
+        sealed: dict[bytes, bytes] = {}
+        for key, value in batch.puts.items():
+            sealed[key] = self.seal(key, value)
+            if len(sealed) % STEP_RECORDS == 0:
+                await asyncio.sleep(0)
+        return Batch(batch.expects, batch.expect_ranges, sealed, batch.deletes, batch.blobs)
+
+    def open_event(self, event: Event) -> Event:
+        return Event(
+            event.revision,
+            event.key,
+            None if event.record is None else self.open(event.record),
+            None if event.previous is None else self.open(event.previous),
+        )
+
+
+class EncodedStore(TransactMixin):
+    """The `Store` of the port over another one. Whoever opened the inner store closes it."""
+
+    def __init__(self, inner: Backend, keyring: Keyring, compression: Compression = Compression.NONE) -> None:
+        codec = Codec(keyring, compression=compression)
+        self._inner = inner
+        self._values = ValueCodec(codec)
+        self._blobs = EncodedBlobStore(inner.blobs, codec)
+
+    @property
+    def inner(self) -> Backend:
+        """The store as stored: what a backup reads."""
+        return self._inner
+
+    @property
+    def url(self) -> str:
+        return self._inner.url
+
+    @property
+    def blobs(self) -> EncodedBlobStore:
+        return self._blobs
+
+    @property
+    def revision(self) -> int:
+        return self._inner.revision
+
+    @property
+    def problem(self) -> str | None:
+        return self._inner.problem
+
+    async def get(self, key: bytes) -> Record | None:
+        record = await self._inner.get(key)
+        return None if record is None else self._values.open(record)
+
+    async def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
+        found = await self._inner.get_many(keys)
+        return {record.key: record for record in await self._values.open_all(found.values())}
+
+    async def range(
+        self,
+        start: bytes,
+        end: bytes | None,
+        *,
+        limit: int,
+        reverse: bool = False,
+        keys_only: bool = False,
+    ) -> list[Record]:
+        records = await self._inner.range(start, end, limit=limit, reverse=reverse, keys_only=keys_only)
+        return records if keys_only else await self._values.open_all(records)
+
+    async def commit(self, batch: Batch) -> int:
+        # Before sealing: the limits of the port are on plain values, and a reader takes no larger ones back.
+        check_batch(batch)
+        return await self._inner.commit(await self._values.seal_batch(batch) if batch.puts else batch)
+
+    def watch(
+        self, start: bytes, end: bytes | None, *, after: int | None = None, with_previous: bool = False
+    ) -> "EncodedWatch":
+        inner = self._inner.watch(start, end, after=after, with_previous=with_previous)
+        return EncodedWatch(inner, self._values)
+
+    async def compact(self) -> int:
+        return await self._inner.compact()
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncGenerator[Snapshot, None]:
+        """Plaintext; for what is stored, take the snapshot of `inner`."""
+        async with self._inner.snapshot() as inner:
+            yield EncodedSnapshot(inner, self._values)
+
+    async def restore(self, revision: int, pages: AsyncIterable[Sequence[SnapshotRecord]]) -> None:
+        """Takes plaintext; what was read from `inner` is restored into `inner`."""
+        await self._inner.restore(revision, self._seal_pages(pages))
+
+    async def check(self) -> None:
+        await self._inner.check()
+
+    async def _seal_pages(
+        self, pages: AsyncIterable[Sequence[SnapshotRecord]]
+    ) -> AsyncIterator[Sequence[SnapshotRecord]]:
+        async for page in pages:
+            yield [
+                SnapshotRecord(record._replace(value=self._values.seal(record.key, record.value)), blobs)
+                for record, blobs in page
+            ]
+
+    async def _tx_get(self, key: bytes) -> Record | None:
+        record = await self._inner._tx_get(key)
+        return None if record is None else self._values.open(record)
+
+    async def _tx_get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
+        found = await self._inner._tx_get_many(keys)
+        # At once: `_unsettled_revision` is asked about these keys before anything else may run.
+        return {key: self._values.open(record) for key, record in found.items()}
+
+    async def _tx_range(
+        self, start: bytes, end: bytes | None, *, limit: int, reverse: bool
+    ) -> tuple[list[Record], int]:
+        records, revision = await self._inner._tx_range(start, end, limit=limit, reverse=reverse)
+        return await self._values.open_all(records), revision
+
+    def _unsettled_revision(self, key: bytes) -> int:
+        return self._inner._unsettled_revision(key)
+
+    async def _settle(self, revision: int) -> None:
+        await self._inner._settle(revision)
+
+
+class EncodedWatch:
+    """The inner watch with opened events."""
+
+    def __init__(self, inner: Watch, values: ValueCodec) -> None:
+        self._inner = inner
+        self._values = values
+
+    @property
+    def revision(self) -> int:
+        return self._inner.revision
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Event]:
+        return [self._values.open_event(event) for event in await self._inner.__anext__()]
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+
+class EncodedSnapshot:
+    """The inner snapshot with opened records."""
+
+    def __init__(self, inner: Snapshot, values: ValueCodec) -> None:
+        self._inner = inner
+        self._values = values
+
+    @property
+    def revision(self) -> int:
+        return self._inner.revision
+
+    @property
+    def record_count(self) -> int:
+        return self._inner.record_count
+
+    async def records(self) -> AsyncIterator[Sequence[SnapshotRecord]]:
+        async for page in self._inner.records():
+            yield [SnapshotRecord(self._values.open(record), blobs) for record, blobs in page]
