@@ -1,0 +1,73 @@
+"""Keeping the tables small: old history, old commit ids, blobs that nothing refers to."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+
+import sqlalchemy as sa
+
+from holdfast.storage.errors import StorageError
+from holdfast.storage.options import StoreOptions
+from holdfast.storage.postgres.connection import Connections
+from holdfast.storage.postgres.tables import CHANGES, COMMITS, STORE
+
+COMMIT_IDS_AGE_S_MAX = 3600.0  # Far longer than any process asks after an outcome.
+REVISIONS_PER_DELETE = 5_000  # A short transaction each, so that nothing waits long for its locks.
+
+_log = logging.getLogger(__name__)
+
+
+class Compactor:
+    """Drops what nobody may ask for any more. Several processes may do so at once."""
+
+    def __init__(self, connections: Connections, options: StoreOptions) -> None:
+        self._connections = connections
+        self._options = options
+
+    async def compact(self) -> int:
+        """The oldest revision that a watch may start after."""
+        before, compacted_revision = await self._advance()
+        for revision in range(before, compacted_revision, REVISIONS_PER_DELETE):
+            upto = min(revision + REVISIONS_PER_DELETE, compacted_revision)
+            async with self._connections.use_core() as connection:
+                await connection.execute(sa.delete(CHANGES).where(CHANGES.c.revision <= upto))
+        async with self._connections.use_core() as connection:
+            forgotten = self._ago(COMMIT_IDS_AGE_S_MAX)
+            await connection.execute(sa.delete(COMMITS).where(COMMITS.c.at < forgotten))
+        return compacted_revision
+
+    async def _advance(self) -> tuple[int, int]:
+        """Move the mark first: from then on nobody is served what is about to be deleted."""
+        async with self._connections.use_core() as connection:
+            revision, before = (
+                await connection.execute(sa.select(STORE.c.revision, STORE.c.compacted_revision))
+            ).one()
+            first_young = await connection.scalar(
+                sa.select(CHANGES.c.revision)
+                .where(CHANGES.c.revision > before, CHANGES.c.at > self._ago(self._options.history_age_s_max))
+                .order_by(CHANGES.c.revision)
+                .limit(1)
+            )
+            aged_revision = revision if first_young is None else first_young - 1
+            compacted_revision = max(before, aged_revision, revision - self._options.history_revisions_max)
+            if compacted_revision > before:
+                await connection.execute(
+                    sa.update(STORE)
+                    .where(STORE.c.compacted_revision < compacted_revision)
+                    .values(compacted_revision=compacted_revision)
+                )
+        return before, compacted_revision
+
+    def _ago(self, seconds: float) -> datetime:
+        return datetime.fromtimestamp(self._options.clock.wall_s(), UTC) - timedelta(seconds=seconds)
+
+
+async def repeat(action: Callable[[], Awaitable[int]], *, interval_s: float, name: str) -> None:
+    """Run `action` every `interval_s`; a failure is logged and the next turn tries again."""
+    while True:
+        await asyncio.sleep(interval_s)
+        try:
+            await action()
+        except StorageError as error:
+            _log.warning("%s failed, will try again in %g s: %s", name, interval_s, error.detail)

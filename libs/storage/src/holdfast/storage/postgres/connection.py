@@ -1,0 +1,225 @@
+"""Connections: SQLAlchemy opens, counts and ends them; hot statements run on the asyncpg connection below.
+
+A lane is one connection that stays checked out of SQLAlchemy's pool, because a check-out for every statement costs
+more than the statement. The writer and the listener own a lane each; reads share the others.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any, Protocol, cast
+
+import asyncpg
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from holdfast.storage.errors import StorageError, StoreClosed, StoreUnavailable
+from holdfast.storage.postgres.fault import FOREIGN_ERRORS, is_connection_lost, root_cause, translate
+from holdfast.storage.postgres.url import PostgresUrl
+
+CONNECT_TIMEOUT_S = 5
+STATEMENT_TIMEOUT_S = 10
+LANE_TIMEOUT_S = 10  # How long a read waits for a free connection.
+
+_log = logging.getLogger(__name__)
+
+# Every statement here is a walk along an index. Plans must not depend on statistics, which are wrong while a
+# table is young, nor be made anew for every call.
+_SERVER_SETTINGS = {
+    "application_name": "holdfast",
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
+# Acknowledged means durable, whatever the database's own default is.
+_DURABLE = (
+    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+)
+
+Row = Sequence[Any]
+
+
+class Cursor(Protocol):
+    """What is used of asyncpg's cursor."""
+
+    async def fetch(self, n: int) -> list[Row]: ...
+
+
+class RawConnection(Protocol):
+    """What is used of asyncpg's connection, which has no types of its own."""
+
+    async def fetch(self, query: str, *args: object) -> list[Row]: ...
+
+    async def fetchrow(self, query: str, *args: object) -> Row | None: ...
+
+    async def fetchval(self, query: str, *args: object) -> Any: ...
+
+    async def execute(self, query: str, *args: object) -> str: ...
+
+    async def copy_records_to_table(
+        self, table_name: str, *, records: Sequence[Row], columns: Sequence[str]
+    ) -> str: ...
+
+    def transaction(
+        self, *, isolation: str | None = None, readonly: bool = False
+    ) -> AbstractAsyncContextManager[None]: ...
+
+    async def cursor(self, query: str) -> Cursor: ...
+
+    async def add_listener(self, channel: str, callback: Callable[..., None]) -> None: ...
+
+    def add_termination_listener(self, callback: Callable[..., None]) -> None: ...
+
+    def is_closed(self) -> bool: ...
+
+    def terminate(self) -> None: ...
+
+
+class Lane:
+    """One connection, opened when first needed and opened again after it was lost."""
+
+    def __init__(self, connections: "Connections") -> None:
+        self._connections = connections
+        self._core: AsyncConnection | None = None
+        self._raw: RawConnection | None = None
+
+    async def raw(self) -> RawConnection:
+        if self._raw is None or self._raw.is_closed():
+            await self.drop()
+            self._core, self._raw = await self._connections.connect()
+        return self._raw
+
+    async def core(self) -> AsyncConnection:
+        await self.raw()
+        assert self._core is not None
+        return self._core
+
+    async def drop(self) -> None:
+        """End the connection without asking the server, which may be gone."""
+        core, raw, self._core, self._raw = self._core, self._raw, None, None
+        if raw is not None:
+            raw.terminate()
+        if core is not None:
+            with suppress(*FOREIGN_ERRORS):
+                await core.invalidate()
+            with suppress(*FOREIGN_ERRORS):
+                await core.close()
+
+    async def close(self) -> None:
+        """Give the connection back in good order."""
+        core, self._core, self._raw = self._core, None, None
+        if core is not None:
+            with suppress(*FOREIGN_ERRORS):
+                await core.close()
+
+
+class Connections:
+    """All connections of one store, and whether the database can be reached."""
+
+    def __init__(self, url: PostgresUrl, *, connections_max: int) -> None:
+        self.problem: str | None = None
+        self._url = url
+        shared = max(1, connections_max - 2)
+        self._engine: AsyncEngine = create_async_engine(
+            "postgresql+asyncpg://",
+            async_creator=self._open,
+            pool_size=shared + 2,
+            max_overflow=0,
+            pool_timeout=LANE_TIMEOUT_S,
+        )
+        self._free = asyncio.Semaphore(shared)
+        self._idle: list[Lane] = []
+        self._is_closed = False
+
+    def lane(self) -> Lane:
+        """A lane of the caller's own. At most two may exist: writer and listener."""
+        return Lane(self)
+
+    @asynccontextmanager
+    async def use(self) -> AsyncGenerator[RawConnection, None]:
+        """A shared connection for one statement or one transaction; foreign errors leave here as our own."""
+        async with self._shared_lane() as lane:
+            yield await lane.raw()
+
+    @asynccontextmanager
+    async def use_core(self) -> AsyncGenerator[AsyncConnection, None]:
+        """The same through SQLAlchemy, in a transaction of its own."""
+        async with self._shared_lane() as lane:
+            core = await lane.core()
+            async with core.begin():
+                yield core
+
+    async def connect(self) -> tuple[AsyncConnection, RawConnection]:
+        """A new connection, or the error that says why there is none."""
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S + STATEMENT_TIMEOUT_S):
+                core = await self._engine.connect()
+                pooled = await core.get_raw_connection()
+        except FOREIGN_ERRORS as error:
+            raise self._reported(error) from root_cause(error)
+        self.reached()
+        return core, cast(RawConnection, pooled.driver_connection)
+
+    def reached(self) -> None:
+        if self.problem is not None:
+            _log.info("PostgreSQL answers again")
+            self.problem = None
+
+    async def close(self) -> None:
+        self._is_closed = True
+        for lane in self._idle:
+            await lane.close()
+        self._idle.clear()
+        with suppress(*FOREIGN_ERRORS):
+            await self._engine.dispose()
+
+    @asynccontextmanager
+    async def _shared_lane(self) -> AsyncGenerator[Lane, None]:
+        if self._is_closed:
+            raise StoreClosed("the store is closed")
+        try:
+            async with asyncio.timeout(LANE_TIMEOUT_S):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise StoreUnavailable("all connections to PostgreSQL are busy", retry_after_s=1.0) from error
+        lane = self._idle.pop() if self._idle else Lane(self)
+        is_good = False
+        try:
+            yield lane
+            is_good = True
+        except FOREIGN_ERRORS as error:
+            is_good = not is_connection_lost(error)
+            raise self._reported(error) from root_cause(error)
+        except StorageError:
+            is_good = True
+            raise
+        finally:
+            # Also after a cancellation: a statement may still be running on it.
+            if not is_good:
+                await lane.drop()
+            if self._is_closed:
+                await lane.close()
+            else:
+                self._idle.append(lane)
+            self._free.release()
+
+    def _reported(self, error: BaseException) -> StorageError:
+        translated = translate(error)
+        if isinstance(translated, StoreUnavailable) and is_connection_lost(error):
+            if self.problem is None:
+                _log.warning("PostgreSQL is away: %s", translated.detail)
+            self.problem = translated.detail
+        return translated
+
+    async def _open(self) -> Any:
+        connection = await asyncpg.connect(
+            self._url.dsn,
+            timeout=CONNECT_TIMEOUT_S,
+            command_timeout=STATEMENT_TIMEOUT_S,
+            server_settings={**_SERVER_SETTINGS, "search_path": self._url.schema},
+        )
+        await connection.execute(_DURABLE)
+        return connection

@@ -1,0 +1,93 @@
+"""The one place where errors of asyncpg, SQLAlchemy and the socket become errors of the port."""
+
+import asyncpg
+from sqlalchemy.exc import SQLAlchemyError
+
+from holdfast.storage.errors import (
+    InvalidBatch,
+    InvalidStoreUrl,
+    StorageError,
+    StoreCorrupt,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+
+# What the driver, the pool and the socket raise. A TimeoutError is an OSError too.
+FOREIGN_ERRORS = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    SQLAlchemyError,
+    OSError,
+    EOFError,
+)
+
+_LOST_STATES = frozenset(
+    {"57P01", "57P02", "57P03", "57P05"}
+)  # Shut down, crashed, starting up, idle too long.
+_BUSY_STATES = frozenset({"40001", "40P01", "53200", "53300", "55P03", "57014"})
+_ACCESS_CLASSES = frozenset({"28", "3D"})
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """SQLAlchemy wraps the driver's error twice; the driver's own is what tells."""
+    while error.__cause__ is not None and isinstance(error.__cause__, FOREIGN_ERRORS):
+        error = error.__cause__
+    return error
+
+
+def is_connection_lost(error: BaseException) -> bool:
+    """Whether the connection ended, so that nobody knows if the last statement happened."""
+    cause = root_cause(error)
+    if isinstance(cause, asyncpg.PostgresError):
+        state = _state(cause)
+        return state in _LOST_STATES or state.startswith("08")
+    return not isinstance(cause, asyncpg.DataError)  # Refused by the driver before anything was sent.
+
+
+def is_worth_retry(error: StorageError) -> bool:
+    """Whether waiting may help; a wrong password stays wrong."""
+    return isinstance(error, StoreUnavailable) and error.retry_after_s is not None
+
+
+def translate(error: BaseException) -> StorageError:
+    """The error of the port that says the same; its detail never holds the URL."""
+    cause = root_cause(error)
+    if isinstance(cause, asyncpg.PostgresError):
+        return _translate_state(cause, _state(cause))
+    if isinstance(cause, asyncpg.ClientConfigurationError):
+        return InvalidStoreUrl(f"PostgreSQL URL: {cause}")
+    if isinstance(cause, asyncpg.DataError):
+        return InvalidBatch(f"PostgreSQL can't take this value: {cause}")
+    if isinstance(cause, TimeoutError):
+        return StoreUnavailable(
+            "PostgreSQL did not answer in time; is it overloaded or paused?", retry_after_s=1.0
+        )
+    return StoreUnavailable(
+        f"PostgreSQL can't be reached: {cause or type(cause).__name__}", retry_after_s=1.0
+    )
+
+
+def _translate_state(error: asyncpg.PostgresError, state: str) -> StorageError:
+    if state == "53100":
+        return StoreFull(
+            "PostgreSQL has no room on its disk; free some, writes then go on", retry_after_s=5.0
+        )
+    if state == "25006":
+        return StoreReadOnly(
+            "PostgreSQL takes no writes: it is a standby or set read-only; connect to the primary"
+        )
+    if state in {"XX001", "XX002"}:
+        return StoreCorrupt(f"PostgreSQL found damaged data: {error}; restore a backup")
+    if state[:2] in _ACCESS_CLASSES:
+        return StoreUnavailable(
+            f"PostgreSQL refused the connection: {error}; check user, password and database"
+        )
+    if state in _LOST_STATES or state in _BUSY_STATES or state[:2] == "08":
+        return StoreUnavailable(f"PostgreSQL can't serve this now: {error}", retry_after_s=1.0)
+    return StorageError(f"PostgreSQL: {error} (state {state})")
+
+
+def _state(error: asyncpg.PostgresError) -> str:
+    return str(getattr(error, "sqlstate", None) or "")

@@ -1,0 +1,159 @@
+"""Following the database: what any process committed is read from `changes` and published in order.
+
+A NOTIFY is only a hint to look; it may be lost, doubled or made up. What is published comes from the table.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from itertools import groupby
+from weakref import WeakSet
+
+from holdfast.storage.errors import Compacted, StorageError, StoreCorrupt
+from holdfast.storage.options import StoreOptions
+from holdfast.storage.port import Event, Record
+from holdfast.storage.postgres.connection import Connections, Row
+from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
+
+PAGE_EVENTS = 1000
+
+_log = logging.getLogger(__name__)
+
+_REVISION = "SELECT revision FROM store"
+# Whole revisions only: the page ends with the revision of its last row, or where the store is.
+_HISTORY = """
+WITH page AS (
+    SELECT s.compacted_revision, coalesce(
+        (SELECT revision FROM changes WHERE revision > $1 ORDER BY revision, seq OFFSET $2 LIMIT 1), s.revision
+    ) AS revision
+    FROM store s
+)
+SELECT p.compacted_revision, p.revision, c.revision, c.key, c.value, c.create_revision, c.version,
+    c.prev_value, c.prev_create_revision, c.prev_mod_revision, c.prev_version
+FROM page p LEFT JOIN changes c ON c.revision > $1 AND c.revision <= p.revision
+ORDER BY c.revision, c.seq
+"""
+
+
+class Follower:
+    """Keeps the hub at the database's newest revision."""
+
+    def __init__(self, connections: Connections, options: StoreOptions, *, revision: int) -> None:
+        self._connections = connections
+        self._poll_interval_s = options.postgres_poll_interval_s
+        self._hub = WatchHub(
+            self.history, buffer_events_max=options.watch_buffer_events_max, revision=revision
+        )
+        self._watches: WeakSet[HubWatch] = WeakSet()
+        self._committed_revision = revision
+        self._has_news = asyncio.Event()
+
+    @property
+    def revision(self) -> int:
+        """The newest one known to be durable; the hub may be a moment behind."""
+        return max(self._committed_revision, self._hub.revision)
+
+    def watch(self, start: bytes, end: bytes | None, after: int | None, *, with_previous: bool) -> HubWatch:
+        watch = self._hub.watch(start, end, after=after, with_previous=with_previous, floor=self.revision)
+        self._watches.add(watch)
+        return watch
+
+    def committed(self, revision: int) -> None:
+        """This process has committed up to here."""
+        if revision <= self._committed_revision:
+            return
+        self._committed_revision = revision
+        if self._hub.is_watched:
+            self._has_news.set()
+        elif revision > self._hub.revision:
+            self._hub.skip_to(revision)
+
+    def noticed(self, notice: str) -> None:
+        """A NOTIFY came, with a revision; most are the echo of this process's own commits."""
+        if len(notice) > 19 or not notice.isdecimal() or int(notice) > self.revision:
+            self._has_news.set()
+
+    def close(self) -> None:
+        self._hub.close()
+
+    async def history(self, after: int, events_limit: int) -> HistoryPage:
+        """See WatchHub."""
+        async with self._connections.use() as connection:
+            rows = await connection.fetch(_HISTORY, after, max(0, events_limit - 1))
+        compacted_revision, page_revision = rows[0][0], rows[0][1]
+        if after < compacted_revision:
+            raise Compacted(after, compacted_revision)
+        return HistoryPage([_event(row) for row in rows if row[2] is not None], page_revision)
+
+    async def run(self) -> None:
+        """Look at every hint, and now and then without one. Ends only by cancellation."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._poll_interval_s):
+                    await self._has_news.wait()
+            self._has_news.clear()
+            try:
+                await self._catch_up()
+            except Compacted as error:
+                self._start_over(error)
+            except StorageError as error:
+                _log.debug("watches wait for PostgreSQL: %s", error.detail)
+
+    async def _catch_up(self) -> None:
+        if not self._hub.is_watched:
+            await self._catch_up_unwatched()
+            return
+        while True:
+            after = self._hub.revision
+            page = await self.history(after, PAGE_EVENTS)
+            self._check_progress(after, page.revision)
+            self._publish(page)
+            if len(page.events) < PAGE_EVENTS:
+                return
+
+    async def _catch_up_unwatched(self) -> None:
+        after = self._hub.revision
+        async with self._connections.use() as connection:
+            revision = await connection.fetchval(_REVISION)
+        self._check_progress(after, revision)
+        # A watch that came meanwhile wants the events, and finds them at the next look.
+        if self._hub.is_watched:
+            self._has_news.set()
+        elif revision > self._hub.revision:
+            self._hub.skip_to(revision)
+
+    def _publish(self, page: HistoryPage) -> None:
+        by_revision = {
+            revision: list(events)
+            for revision, events in groupby(page.events, key=lambda event: event.revision)
+        }
+        for revision in range(self._hub.revision + 1, page.revision + 1):
+            self._hub.publish(revision, by_revision.get(revision, []))
+
+    def _check_progress(self, before: int, now: int) -> None:
+        """What was durable stays: a smaller revision means another, older database answers under this address."""
+        if now < before:
+            error = StoreCorrupt(
+                f"the database went back from revision {before} to {now}: it was restored or failed over to an "
+                "old copy; restart this process"
+            )
+            self._hub.fail(error)
+            raise error
+
+    def _start_over(self, error: Compacted) -> None:
+        """The hub fell behind the kept history: live watches have missed events and must be told."""
+        _log.warning("watches are ended: %s", error.detail)
+        for watch in list(self._watches):
+            if watch.is_live:
+                watch.fail(error)
+        self._hub.skip_to(max(error.oldest_revision, self._hub.revision))
+
+
+def _event(row: Row) -> Event:
+    _, _, revision, key, value, create, version, prev_value, prev_create, prev_mod, prev_version = row
+    return Event(
+        revision,
+        key,
+        None if value is None else Record(key, value, create, revision, version),
+        None if prev_mod is None else Record(key, prev_value, prev_create, prev_mod, prev_version),
+    )

@@ -1,0 +1,177 @@
+"""Group commit: while one group is on its way to the database, the next one gathers.
+
+SEND --answer--> DONE
+SEND --connection lost--> SEND again, same commit id: the database answers what it answered before, if it did
+SEND --refused, and never lost before--> failed, nothing happened
+… until the time for that is over --> OutcomeUnknown
+"""
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from holdfast.common import failpoint
+from holdfast.common.clock import Clock
+from holdfast.storage.errors import (
+    BlobNotFound,
+    Conflict,
+    OutcomeUnknown,
+    StorageError,
+    StoreClosed,
+    StoreUnavailable,
+)
+from holdfast.storage.port import Batch
+from holdfast.storage.postgres.connection import Lane, Row
+from holdfast.storage.postgres.fault import FOREIGN_ERRORS, is_connection_lost, is_worth_retry, translate
+from holdfast.storage.postgres.plan import GroupPlan
+from holdfast.storage.postgres.retry import Backoff
+
+PENDING_BATCHES_MAX = 100_000
+REFUSED = -1  # In the place of a revision.
+_SEND_RETRY_S = 5.0  # For a group that was never sent, so that its outcome is certain.
+_COMMIT_GROUP = (
+    "SELECT revision, revisions, conflicts, missing_blobs FROM commit_group("
+    + ", ".join(f"${n}" for n in range(1, 19))
+    + ")"
+)
+
+
+class _Pending(NamedTuple):
+    batch: Batch
+    answer: asyncio.Future[int]
+
+
+class GroupCommitter:
+    """Owns the writing lane. `on_commit` hears the newest revision before any caller gets its answer."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        *,
+        clock: Clock,
+        batches_max: int,
+        outcome_timeout_s: float,
+        on_commit: Callable[[int], None],
+    ) -> None:
+        self._lane = lane
+        self._clock = clock
+        self._batches_max = batches_max
+        self._outcome_timeout_s = outcome_timeout_s
+        self._on_commit = on_commit
+        self._pending: deque[_Pending] = deque()
+        self._runner: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    async def commit(self, batch: Batch) -> int:
+        if self._is_closed:
+            raise StoreClosed("the store is closed")
+        if len(self._pending) >= PENDING_BATCHES_MAX:
+            raise StoreUnavailable("too many commits wait for PostgreSQL", retry_after_s=1.0)
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._pending.append(_Pending(batch, answer))
+        if self._runner is None:
+            self._runner = asyncio.create_task(self._run(), name="postgres.commit")
+        return await answer
+
+    async def close(self) -> None:
+        """Take no more, finish what was taken."""
+        self._is_closed = True
+        if self._runner is not None:
+            await self._runner
+        await self._lane.close()
+
+    async def _run(self) -> None:
+        try:
+            while self._pending:
+                plan, group = self._gather()
+                if group:
+                    await self._commit(plan, group)
+        finally:
+            self._runner = None
+            for waiting in self._pending:  # Only when this task was cancelled from outside.
+                waiting.answer.cancel()
+            self._pending.clear()
+
+    def _gather(self) -> tuple[GroupPlan, list[_Pending]]:
+        plan, group = GroupPlan(), list[_Pending]()
+        while self._pending and len(group) < self._batches_max:
+            waiting = self._pending[0]
+            if not waiting.answer.done():  # Else its caller has gone, and nothing was sent yet.
+                if not plan.add(waiting.batch):
+                    break
+                group.append(waiting)
+            self._pending.popleft()
+        return plan, group
+
+    async def _commit(self, plan: GroupPlan, group: list[_Pending]) -> None:
+        try:
+            row = await self._send(plan)
+        except StorageError as error:
+            for waiting in group:
+                if not waiting.answer.done():
+                    # Each caller its own instance: a traceback grows where an error is raised.
+                    waiting.answer.set_exception(type(error)(error.detail, retry_after_s=error.retry_after_s))
+            return
+        revision, revisions, conflicts, missing_blobs = row
+        self._on_commit(revision)
+        for place, waiting in enumerate(group):
+            if waiting.answer.done():
+                continue
+            if revisions[place] != REFUSED:
+                waiting.answer.set_result(revisions[place])
+            else:
+                waiting.answer.set_exception(_refusal(place, conflicts, missing_blobs))
+
+    async def _send(self, plan: GroupPlan) -> Row:
+        commit_id = uuid.uuid4()
+        at = datetime.fromtimestamp(self._clock.wall_s(), UTC)
+        arguments = plan.arguments()
+        may_have_happened = False
+        backoff = Backoff(_SEND_RETRY_S)
+        while True:
+            was_lost = may_have_happened
+            try:
+                connection = await self._lane.raw()
+                may_have_happened = True
+                row = await connection.fetchrow(_COMMIT_GROUP, commit_id, was_lost, at, *arguments)
+                if failpoint.ARMED:
+                    failpoint.hit("postgres.answer")
+            except FOREIGN_ERRORS as error:
+                problem = translate(error)
+                if is_connection_lost(error):
+                    await self._lane.drop()
+                    if not was_lost:
+                        backoff = Backoff(self._outcome_timeout_s)
+                else:
+                    may_have_happened = was_lost
+            except StorageError as error:
+                problem = error
+            else:
+                assert row is not None
+                return row
+            if not may_have_happened and not is_worth_retry(problem):
+                raise problem
+            if backoff.is_over:
+                raise _unknown(problem) if may_have_happened else problem
+            await backoff.pause()
+
+
+def _refusal(
+    place: int, conflicts: list[bytes | None] | None, missing_blobs: list[str | None] | None
+) -> StorageError:
+    """Why one batch failed alone."""
+    if conflicts is not None and (key := conflicts[place]) is not None:
+        return Conflict(key)
+    blob_id = missing_blobs[place] if missing_blobs is not None else None
+    return BlobNotFound(f"blob {blob_id} was never finished, or was swept; write it again")
+
+
+def _unknown(problem: StorageError) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"PostgreSQL went away during a commit and did not come back in time: {problem.detail}; "
+        "read the keys to see whether it happened",
+        retry_after_s=5.0,
+    )

@@ -1,0 +1,210 @@
+"""The store on PostgreSQL: wiring of reads, group commits, watches, blobs and the tasks behind them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+
+from holdfast.storage.batch import check_batch
+from holdfast.storage.errors import InvalidBatch
+from holdfast.storage.options import StoreOptions
+from holdfast.storage.port import RANGE_LIMIT_MAX, Batch, Record, Snapshot, SnapshotRecord, Store
+from holdfast.storage.postgres.blob import PostgresBlobs
+from holdfast.storage.postgres.compaction import Compactor, repeat
+from holdfast.storage.postgres.connection import Connections, Row
+from holdfast.storage.postgres.fault import translate
+from holdfast.storage.postgres.follower import Follower
+from holdfast.storage.postgres.group import GroupCommitter
+from holdfast.storage.postgres.listener import Listener
+from holdfast.storage.postgres.migration import OPEN_RETRY_S, migrate
+from holdfast.storage.postgres.retry import retried
+from holdfast.storage.postgres.snapshot import restore, take_snapshot
+from holdfast.storage.postgres.url import parse_url
+from holdfast.storage.transact import TransactMixin, check_range_limit
+from holdfast.storage.watch import HubWatch
+
+READ_RETRY_S = 5.0  # A database that restarts is back within this time, mostly.
+CHECK_TIMEOUT_S = 2.0
+_INT64_MAX = (1 << 63) - 1
+_COLUMNS = "key, value, create_revision, mod_revision, version"
+_KEY_COLUMNS = "key, ''::bytea, create_revision, mod_revision, version"
+_GET = f"SELECT {_COLUMNS} FROM records WHERE key = $1"
+_GET_MANY = f"SELECT {_COLUMNS} FROM records WHERE key = ANY ($1::bytea[])"
+
+
+def _range_query(*, has_end: bool, reverse: bool, keys_only: bool = False) -> str:
+    return (
+        f"SELECT {_KEY_COLUMNS if keys_only else _COLUMNS} FROM records "
+        f"WHERE key >= $1 {'AND key < $3' if has_end else ''} ORDER BY key {'DESC' if reverse else ''} LIMIT $2"
+    )
+
+
+class PostgresStore(TransactMixin):
+    """The `Store` of the port."""
+
+    def __init__(
+        self,
+        url: str,
+        connections: Connections,
+        committer: GroupCommitter,
+        follower: Follower,
+        options: StoreOptions,
+    ) -> None:
+        self._url = url
+        self._connections = connections
+        self._committer = committer
+        self._follower = follower
+        self._compactor = Compactor(connections, options)
+        self._blobs = PostgresBlobs(connections, options.clock)
+
+    # -- what it is
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    @property
+    def blobs(self) -> PostgresBlobs:
+        return self._blobs
+
+    @property
+    def revision(self) -> int:
+        return self._follower.revision
+
+    @property
+    def problem(self) -> str | None:
+        return self._connections.problem
+
+    async def check(self) -> None:
+        try:
+            async with asyncio.timeout(CHECK_TIMEOUT_S), self._connections.use() as connection:
+                await connection.fetchval("SELECT 1")
+        except TimeoutError as error:
+            raise translate(error) from error
+        self._connections.reached()
+
+    # -- reads: one statement each, so each is as of one revision
+
+    async def get(self, key: bytes) -> Record | None:
+        rows = await self._fetch(_GET, key)
+        return Record(*rows[0]) if rows else None
+
+    async def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
+        return {row[0]: Record(*row) for row in await self._fetch(_GET_MANY, list(keys))}
+
+    async def range(
+        self,
+        start: bytes,
+        end: bytes | None,
+        *,
+        limit: int,
+        reverse: bool = False,
+        keys_only: bool = False,
+    ) -> list[Record]:
+        check_range_limit(limit, RANGE_LIMIT_MAX)
+        query = _range_query(has_end=end is not None, reverse=reverse, keys_only=keys_only)
+        bounds = (start, limit) if end is None else (start, limit, end)
+        return [Record(*row) for row in await self._fetch(query, *bounds)]
+
+    async def _tx_get(self, key: bytes) -> Record | None:
+        return await self.get(key)
+
+    async def _tx_get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
+        return await self.get_many(keys)
+
+    async def _tx_range(
+        self, start: bytes, end: bytes | None, *, limit: int, reverse: bool
+    ) -> tuple[list[Record], int]:
+        check_range_limit(limit, 2 * RANGE_LIMIT_MAX)  # The transaction adds what it hides itself.
+        inner = _range_query(has_end=end is not None, reverse=reverse)
+        query = f"SELECT s.revision, r.* FROM store s LEFT JOIN LATERAL ({inner}) r ON true"
+        bounds = (start, limit) if end is None else (start, limit, end)
+        rows = await self._fetch(query, *bounds)
+        return [Record(*row[1:]) for row in rows if row[1] is not None], rows[0][0]
+
+    async def _fetch(self, query: str, *args: object) -> list[Row]:
+        async def attempt() -> list[Row]:
+            async with self._connections.use() as connection:
+                return await connection.fetch(query, *args)
+
+        return await retried(attempt, for_s=READ_RETRY_S)
+
+    # -- writes
+
+    async def commit(self, batch: Batch) -> int:
+        check_batch(batch)
+        _check_revisions(batch)
+        return await self._committer.commit(batch)
+
+    async def compact(self) -> int:
+        return await self._compactor.compact()
+
+    def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
+        return take_snapshot(self._connections)
+
+    async def restore(self, revision: int, pages: AsyncIterable[Sequence[SnapshotRecord]]) -> None:
+        await restore(self._connections, revision, pages)
+        self._follower.committed(revision)
+
+    # -- watches
+
+    def watch(
+        self, start: bytes, end: bytes | None, *, after: int | None = None, with_previous: bool = False
+    ) -> HubWatch:
+        return self._follower.watch(start, end, after, with_previous=with_previous)
+
+
+@asynccontextmanager
+async def open_postgres(url: str, options: StoreOptions) -> AsyncGenerator[Store, None]:
+    """The store at `postgres://user:password@host/database?schema=holdfast`, its schema brought up to date."""
+    parsed = parse_url(url)
+    async with AsyncExitStack() as stack:
+        connections = Connections(parsed, connections_max=options.postgres_pool_max)
+        stack.push_async_callback(connections.close)
+        await retried(lambda: migrate(connections, parsed.schema), for_s=OPEN_RETRY_S)
+        async with connections.use() as connection:
+            revision: int = await connection.fetchval("SELECT revision FROM store")
+
+        follower = Follower(connections, options, revision=revision)
+        stack.callback(follower.close)
+        committer = GroupCommitter(
+            connections.lane(),
+            clock=options.clock,
+            batches_max=options.group_batches_max,
+            outcome_timeout_s=options.outcome_timeout_s,
+            on_commit=follower.committed,
+        )
+        listener = Listener(connections.lane(), parsed.schema, follower.noticed)
+        store = PostgresStore(parsed.shown, connections, committer, follower, options)
+        await stack.enter_async_context(
+            _running(
+                follower.run(),
+                listener.run(),
+                repeat(store.compact, interval_s=options.compact_interval_s, name="compaction"),
+                repeat(
+                    lambda: store.blobs.sweep(grace_s=options.blob_sweep_grace_s),
+                    interval_s=options.blob_sweep_interval_s,
+                    name="blob sweep",
+                ),
+            )
+        )
+        stack.push_async_callback(committer.close)
+        yield store
+
+
+@asynccontextmanager
+async def _running(*coroutines: Coroutine[None, None, None]) -> AsyncGenerator[None, None]:
+    """Keep tasks for as long as the store is open. Not a TaskGroup: that would wrap the errors of the body."""
+    tasks = [asyncio.create_task(coroutine, name="postgres.store") for coroutine in coroutines]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _check_revisions(batch: Batch) -> None:
+    """The driver refuses what does not fit into its bigint, and would refuse the whole group with it."""
+    revisions = [*batch.expects.values(), *(expectation.revision for expectation in batch.expect_ranges)]
+    if any(not 0 <= revision <= _INT64_MAX for revision in revisions):
+        raise InvalidBatch("an expected revision is between 0 and 2^63 - 1")

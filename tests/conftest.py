@@ -1,0 +1,69 @@
+"""Servers that the tests share, and a word at the end about where they came from."""
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+
+import asyncpg
+import pytest
+
+from tests.infra.postgres import PostgresServer, provide_own_postgres, provide_postgres
+from tests.infra.redis import RedisServer, provide_redis
+
+_SERVED = pytest.StashKey[dict[str, str]]()
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def postgres_server(pytestconfig: pytest.Config) -> Iterator[PostgresServer]:
+    server = provide_postgres()
+    _served(pytestconfig, "postgresql", server.origin)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def own_postgres_server(postgres_server: PostgresServer) -> Iterator[PostgresServer]:
+    """One that may be killed: the shared one if the tests started it, else another."""
+    if postgres_server.is_ours:
+        yield postgres_server
+        return
+    server = provide_own_postgres()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """A store URL with a schema of its own, which is dropped afterwards."""
+    schema = f"test_{secrets.token_hex(6)}"
+    separator = "&" if "?" in postgres_server.url else "?"
+    yield f"{postgres_server.url}{separator}schema={schema}"
+    asyncio.run(_drop_schema(postgres_server.url, schema))
+
+
+@pytest.fixture(scope="session")
+def redis_server(pytestconfig: pytest.Config) -> Iterator[RedisServer]:
+    server = provide_redis()
+    _served(pytestconfig, "redis", server.origin)
+    yield server
+    server.stop()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for name, origin in config.stash.get(_SERVED, {}).items():
+        terminalreporter.write_line(f"{name}: {origin}")
+
+
+def _served(config: pytest.Config, name: str, origin: str) -> None:
+    config.stash.setdefault(_SERVED, {})[name] = origin
+
+
+async def _drop_schema(url: str, schema: str) -> None:
+    connection = await asyncpg.connect(url, timeout=10)
+    await connection.execute(f'SET client_min_messages = warning; DROP SCHEMA IF EXISTS "{schema}" CASCADE')
+    await connection.close()

@@ -1,0 +1,88 @@
+"""Server programs run by the tests themselves: a private folder, a loopback port, and no root rights."""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from tests.infra.provision import Unavailable
+
+STOP_TIMEOUT_S = 10
+_UNPRIVILEGED_USER = "nobody"
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def server_user() -> str | None:
+    """PostgreSQL refuses to run as root; then it runs as nobody."""
+    return _UNPRIVILEGED_USER if os.geteuid() == 0 else None
+
+
+def private_folder(prefix: str) -> Path:
+    """A folder that only the server's user can enter."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    if (user := server_user()) is not None:
+        shutil.chown(folder, user)
+    return folder
+
+
+def run(path: Path, *arguments: str) -> str:
+    """Run a program to its end as the server's user; raises Unavailable with its last words."""
+    try:
+        done = subprocess.run(
+            [path, *arguments],
+            user=server_user(),
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unavailable(str(error)) from error
+    if done.returncode != 0:
+        raise Unavailable(f"{path.name} failed: {done.stderr.strip()[-300:]}")
+    return done.stdout
+
+
+def start(path: Path, *arguments: str, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start a server as the server's user."""
+    return subprocess.Popen(
+        [path, *arguments], user=server_user(), cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log
+    )
+
+
+def kill9(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL to the process and everything it started: nothing gets to say goodbye."""
+    try:
+        family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        family = []
+    for member in family:
+        try:
+            member.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(family[1:], timeout=STOP_TIMEOUT_S)
+    process.wait(STOP_TIMEOUT_S)
+
+
+def end(process: subprocess.Popen[bytes], signal_number: int) -> None:
+    """Ask a server to stop, and make it stop if it does not."""
+    if process.poll() is not None:
+        return
+    process.send_signal(signal_number)
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        kill9(process)
