@@ -2,21 +2,20 @@
 
 import re
 import threading
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import time_ns
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
 from holdfast.common.logging import get_logger, set_span_ids
-from holdfast.common.metrics import AnyFamily, Histogram, Registry
+from holdfast.common.metrics import Registry
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
-    from opentelemetry.sdk.metrics.export import Metric, MetricExporter, MetricsData
+    from opentelemetry.sdk.metrics.export import MetricExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import Tracer
 
 _log = get_logger("observability.telemetry.exporter")
 
@@ -70,3 +69,138 @@ def parse_endpoint(text: str) -> OtlpEndpoint:
         raise ValueError(_EXPECTED)
     path = re.sub(r"/v1/(traces|metrics)$", "", parts.path.rstrip("/")) if protocol == "http" else ""
     return OtlpEndpoint(protocol, host, default_port if port is None else port, is_insecure, path)
+
+
+class Telemetry:
+    """What was set up; `shutdown` sends the rest and stops. While off, every method does nothing."""
+
+    def __init__(
+        self, tracer_provider: "TracerProvider | None" = None, sender: "_MetricsSender | None" = None
+    ) -> None:
+        self._tracer_provider = tracer_provider
+        self._sender = sender
+
+    @property
+    def is_on(self) -> bool:
+        return self._tracer_provider is not None
+
+    @property
+    def tracer(self) -> "Tracer | None":
+        """For spans of our own; None while off, so that a hot path asks once and pays nothing."""
+        return self._tracer_provider.get_tracer("holdfast") if self._tracer_provider is not None else None
+
+    def instrument(self, app: "FastAPI") -> None:
+        """Let every request through ASGI open a span."""
+        if self._tracer_provider is None:
+            return
+        from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
+
+        FastAPIInstrumentor.instrument_app(
+            app,
+            tracer_provider=self._tracer_provider,
+            excluded_urls="healthz,readyz,metrics",
+            exclude_spans=["receive", "send"],
+        )
+
+    def shutdown(self) -> None:
+        """Send what is left, then stop. Blocks up to the export timeout: call it from a thread. Safe to repeat."""
+        if self._tracer_provider is None:
+            return
+        set_span_ids(None)
+        self._tracer_provider.shutdown()
+        if self._sender is not None:
+            self._sender.stop()
+        self._tracer_provider = self._sender = None
+
+
+class _MetricsSender:
+    """A thread that exports the registry every few seconds and once more at the end."""
+
+    def __init__(
+        self, registry: Registry, resource: "Resource", exporter: "MetricExporter", interval_s: float
+    ) -> None:
+        self._registry = registry
+        self._resource = resource
+        self._exporter = exporter
+        self._interval_s = interval_s
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="telemetry.metrics", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        from holdfast.common.otlp_metrics import Conversion
+
+        conversion = Conversion(self._resource)
+        while True:
+            is_last = self._stopped.wait(self._interval_s)
+            try:
+                self._exporter.export(conversion.of(self._registry), timeout_millis=_TIMEOUT_S * 1000)
+            except Exception as error:  # noqa: BLE001 - the edge of this thread; the next round tries again
+                _log.warn("telemetry.metrics.failed", error=error)
+            if is_last:
+                self._exporter.shutdown()
+                return
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join(timeout=2 * _TIMEOUT_S)
+
+
+def setup_telemetry(
+    otlp_endpoint: str,
+    service_name: str,
+    registry: Registry,
+    *,
+    sample_ratio: float = 1.0,
+    metrics_interval_s: float = _METRICS_INTERVAL_S,
+) -> Telemetry:
+    """Start exporting to `otlp_endpoint`; an empty one is off. `service_name` tells the parts of a split plane apart."""
+    if not otlp_endpoint:
+        return Telemetry()
+    from opentelemetry.baggage.propagation import W3CBaggagePropagator
+    from opentelemetry.propagate import set_global_textmap
+    from opentelemetry.propagators.composite import CompositePropagator
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    endpoint = parse_endpoint(otlp_endpoint)
+    resource = Resource.create({"service.name": "holdfast", "holdfast.service": service_name})
+    set_global_textmap(CompositePropagator([TraceContextTextMapPropagator(), W3CBaggagePropagator()]))
+    provider = TracerProvider(
+        resource=resource, sampler=ParentBasedTraceIdRatio(sample_ratio), shutdown_on_exit=False
+    )
+    provider.add_span_processor(BatchSpanProcessor(_span_exporter(endpoint)))
+    sender = _MetricsSender(registry, resource, _metric_exporter(endpoint), metrics_interval_s)
+    set_span_ids(_active_span_ids)
+    _log.info("telemetry.started", endpoint=endpoint.authority, protocol=endpoint.protocol, part=service_name)
+    return Telemetry(provider, sender)
+
+
+def _active_span_ids() -> tuple[str, str] | None:
+    from opentelemetry.trace import format_span_id, format_trace_id, get_current_span
+
+    context = get_current_span().get_span_context()
+    return (format_trace_id(context.trace_id), format_span_id(context.span_id)) if context.is_valid else None
+
+
+def _span_exporter(endpoint: OtlpEndpoint) -> "SpanExporter":
+    if endpoint.protocol == "http":
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
+
+        return HttpExporter(endpoint=endpoint.url("traces"), timeout=_TIMEOUT_S)
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
+
+    return GrpcExporter(endpoint=endpoint.authority, insecure=endpoint.is_insecure, timeout=_TIMEOUT_S)
+
+
+def _metric_exporter(endpoint: OtlpEndpoint) -> "MetricExporter":
+    if endpoint.protocol == "http":
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpExporter
+
+        return HttpExporter(endpoint=endpoint.url("metrics"), timeout=_TIMEOUT_S)
+    from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcExporter
+
+    return GrpcExporter(endpoint=endpoint.authority, insecure=endpoint.is_insecure, timeout=_TIMEOUT_S)
