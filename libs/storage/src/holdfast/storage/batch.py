@@ -7,19 +7,25 @@ BLOBS_PER_RECORD_MAX = 255
 BLOB_ID_CHARS = 36
 
 
-def check_batch(batch: Batch) -> None:
-    """Raise InvalidBatch, saying which rule is broken."""
+SEALED_VALUE_BYTES = 4096  # A codec's envelope around the largest value takes less.
+SEALED_BATCH_BYTES = 4 << 20  # And around the values of the largest batch.
+
+
+def check_batch(batch: Batch, *, is_sealed: bool = False) -> None:
+    """Raise InvalidBatch, saying which rule is broken. Sealed values carry an envelope that the rules do not count."""
+    value_bytes_max = VALUE_BYTES_MAX + SEALED_VALUE_BYTES * is_sealed
+    batch_bytes_max = BATCH_BYTES_MAX + SEALED_BATCH_BYTES * is_sealed
     puts, deletes = batch.puts, batch.deletes
     if len(puts) + len(deletes) + len(batch.expects) > BATCH_KEYS_MAX:
         raise InvalidBatch(f"a batch names at most {BATCH_KEYS_MAX} keys; split it")
     size_bytes = 0
     for key, value in puts.items():
-        if len(key) > KEY_BYTES_MAX or len(value) > VALUE_BYTES_MAX:
+        if len(key) > KEY_BYTES_MAX or len(value) > value_bytes_max:
             raise InvalidBatch(
                 f"a key has at most {KEY_BYTES_MAX} bytes and a value {VALUE_BYTES_MAX}; put more into a blob"
             )
         size_bytes += len(key) + len(value)
-    if size_bytes > BATCH_BYTES_MAX:
+    if size_bytes > batch_bytes_max:
         raise InvalidBatch(f"a batch carries at most {BATCH_BYTES_MAX} bytes; split it or use blobs")
     if deletes and not deletes.isdisjoint(puts):
         raise InvalidBatch(f"key {next(iter(deletes & puts.keys()))!r} is both put and deleted")

@@ -5,14 +5,30 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from holdfast.storage.codec.encoded import Backend, EncodedStore
+from holdfast.storage.codec.identity import check_identity
 from holdfast.storage.errors import InvalidStoreUrl
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Store
 
 
-def open_store(url: str, options: StoreOptions | None = None) -> AbstractAsyncContextManager[Store]:
-    """`async with open_store("disk:///var/lib/holdfast") as store:`. Raises InvalidStoreUrl at once."""
+@asynccontextmanager
+async def open_store(url: str, options: StoreOptions | None = None) -> AsyncIterator[Store]:
+    """The store as services use it: its identity is checked, its values are decoded.
+
+    `async with open_store("disk:///var/lib/holdfast") as store: …`
+    """
     options = options or StoreOptions()
+    async with open_backend(url, options) as backend:
+        await check_identity(backend, options.keyring, options.bundle_path)
+        if options.keyring is None:
+            yield backend
+        else:
+            yield EncodedStore(backend, options.keyring, options.compression)
+
+
+def open_backend(url: str, options: StoreOptions) -> AbstractAsyncContextManager[Backend]:
+    """The store as stored: what a backup, a restore or a migration works on."""
     scheme, _, rest = url.partition("://")
     if not _ or scheme not in _OPENERS:
         known = ", ".join(f"{name}://" for name in _OPENERS)
@@ -21,7 +37,7 @@ def open_store(url: str, options: StoreOptions | None = None) -> AbstractAsyncCo
 
 
 @asynccontextmanager
-async def _open_memory(url: str, rest: str, options: StoreOptions) -> AsyncIterator[Store]:
+async def _open_memory(url: str, rest: str, options: StoreOptions) -> AsyncIterator[Backend]:
     from holdfast.storage.memory import open_memory
 
     async with open_memory(options) as store:
@@ -29,7 +45,7 @@ async def _open_memory(url: str, rest: str, options: StoreOptions) -> AsyncItera
 
 
 @asynccontextmanager
-async def _open_disk(url: str, rest: str, options: StoreOptions) -> AsyncIterator[Store]:
+async def _open_disk(url: str, rest: str, options: StoreOptions) -> AsyncIterator[Backend]:
     from holdfast.storage.disk.store import open_disk
 
     async with open_disk(disk_folder(url), options) as store:
@@ -37,7 +53,7 @@ async def _open_disk(url: str, rest: str, options: StoreOptions) -> AsyncIterato
 
 
 @asynccontextmanager
-async def _open_postgres(url: str, rest: str, options: StoreOptions) -> AsyncIterator[Store]:
+async def _open_postgres(url: str, rest: str, options: StoreOptions) -> AsyncIterator[Backend]:
     from holdfast.storage.postgres.store import open_postgres
 
     async with open_postgres(url, options) as store:

@@ -2,7 +2,11 @@
 
 from dataclasses import dataclass, field
 
+from pathlib import Path
+
 from holdfast.common.clock import Clock, SystemClock
+from holdfast.storage.codec.compression import Compression
+from holdfast.storage.codec.keyring import Keyring
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,6 +14,9 @@ class StoreOptions:
     """Defaults are for production; tests shrink them."""
 
     clock: Clock = field(default_factory=SystemClock)
+    keyring: Keyring | None = None  # With one, values and blobs are encrypted.
+    compression: Compression = Compression.NONE  # Before encryption, so only with it.
+    bundle_path: Path | None = None  # Where the keyring came from, for messages.
     history_revisions_max: int = 100_000  # A watch may start this far back …
     history_age_s_max: float = 600.0  # … and this long ago, whichever is nearer.
     compact_interval_s: float = 10.0

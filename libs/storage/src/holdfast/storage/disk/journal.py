@@ -12,6 +12,7 @@ import asyncio
 import os
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +27,8 @@ from holdfast.storage.options import StoreOptions
 
 GROUP_BYTES_MAX = 16 << 20
 SPARES_MAX = 1
+ROOM_CHECK_S = 0.05
+MARK_AFTER_S = 0.02  # Idle this long, the mark is written: it must not stand in the way of the next commit.
 
 Queued = tuple[bytes, Staged]
 
@@ -49,9 +52,12 @@ class DiskJournal:
         self._is_idle = True
         self._error: StorageError | None = None
         self._is_stopping = False
-        self._wake = threading.Semaphore(0)
+        self._wake = (
+            threading.Lock()
+        )  # Held while the thread sleeps; a plain lock is the cheapest way to wake it.
+        self._wake.acquire()
         self._thread = threading.Thread(target=self._run, name="holdfast-journal", daemon=True)
-        self._mark: bytes | None = None
+        self._room_checked_s = 0.0
         self.syncs = 0  # For the benchmarks: syncs per commit.
 
     # -- opening
@@ -114,10 +120,7 @@ class DiskJournal:
             if self._error is not None:
                 raise self._error
             self._queue.append((entry, staged))
-            wake = self._is_idle
-            self._is_idle = False
-        if wake:
-            self._wake.release()
+            self._rouse()
 
     def release(self, flushed_revision: int) -> None:
         """Reuse or remove the segments that end at or before `flushed_revision`. Blocking: call it from a thread."""
@@ -135,12 +138,18 @@ class DiskJournal:
 
     def stop(self) -> None:
         """End the thread when its queue is empty. Blocking."""
-        self._is_stopping = True
-        self._wake.release()
+        with self._lock:
+            self._is_stopping = True
+            self._rouse()
         if self._thread.ident is not None:
             self._thread.join()
         if self._file is not None:
             self._file.close()
+
+    def _rouse(self) -> None:
+        if self._is_idle:
+            self._is_idle = False
+            self._wake.release()
 
     # -- thread side
 
@@ -150,8 +159,9 @@ class DiskJournal:
             if group:
                 self._write_group(group)
             elif self._is_stopping:
+                self._leave_mark()
                 return
-            else:
+            elif not self._wake.acquire(timeout=MARK_AFTER_S):
                 self._leave_mark()
                 self._wake.acquire()
 
@@ -188,8 +198,7 @@ class DiskJournal:
             self._loop.call_soon_threadsafe(self._store.settled, [staged for _, staged in group])
 
     def _append(self, revision: int, entries: list[bytes]) -> None:
-        if not self._has_room():
-            raise _full(self._folder)
+        self._check_room()
         record = segment.encode_record(self._salt, revision, entries)
         if self._offset + len(record) + segment.RECORD_HEAD_BYTES > self._size_bytes:
             self._rotate(len(record))
@@ -248,6 +257,14 @@ class DiskJournal:
             path.rename(self._folder / f"{secrets.token_hex(8)}.spare")
         else:
             path.unlink()
+
+    def _check_room(self) -> None:
+        """Leave the shelf room to flush: a full device must meet us here, where nothing is half done."""
+        now_s = time.monotonic()
+        if now_s >= self._room_checked_s + ROOM_CHECK_S:
+            if not self._has_room():
+                raise _full(self._folder)
+            self._room_checked_s = now_s
 
     def _has_room(self) -> bool:
         usage = os.statvfs(self._folder)

@@ -232,7 +232,7 @@ class LocalStore(TransactMixin):
         self._check_open()
         if self._problem is not None:
             raise self._problem
-        check_batch(batch)
+        check_batch(batch, is_sealed=self._options.keyring is not None)
         conflict = self._conflict(batch)
         if conflict is not None or not (batch.puts or batch.deletes):
             # Whoever is told of a conflict reads again, and must then see what it lost to.

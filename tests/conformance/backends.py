@@ -1,0 +1,49 @@
+"""The backends under test, each as something that can be opened, closed and opened again."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.storage.codec.encoded import EncodedStore
+from holdfast.storage.codec.keyring import Keyring
+from holdfast.storage.opening import open_backend
+from holdfast.storage.options import StoreOptions
+from holdfast.storage.port import Store
+
+SMALL = StoreOptions(journal_segment_bytes=1 << 20, free_bytes_min=0, postgres_poll_interval_s=0.2)
+KEYRING = Keyring(bytes(range(32)))
+BACKENDS = ("mem", "disk", "disk-encrypted", "postgres")
+
+
+class Backend(NamedTuple):
+    """`open(options)` gives the same store each time, except in memory, where each is new."""
+
+    name: str
+    open: Callable[[StoreOptions], AbstractAsyncContextManager[Store]]
+
+    @property
+    def is_durable(self) -> bool:
+        return self.name != "mem"
+
+
+def disk_backend(folder: Path, *, encrypted: bool = False) -> Backend:
+    url = f"disk://{folder}"
+    if encrypted:
+        return Backend("disk-encrypted", lambda options: _open_encrypted(url, options))
+    return Backend("disk", lambda options: open_backend(url, options))
+
+
+def memory_backend() -> Backend:
+    return Backend("mem", lambda options: open_backend("mem://", options))
+
+
+def postgres_backend(url: str) -> Backend:
+    return Backend("postgres", lambda options: open_backend(url, options))
+
+
+@asynccontextmanager
+async def _open_encrypted(url: str, options: StoreOptions) -> AsyncIterator[Store]:
+    async with open_backend(url, replace(options, keyring=KEYRING)) as backend:
+        yield EncodedStore(backend, KEYRING)
