@@ -3,8 +3,10 @@
 import hashlib
 import itertools
 import os
+import platform
 import random
 import re
+import sys
 import threading
 import time
 from functools import cache
@@ -26,7 +28,7 @@ def _machine_id() -> int:
         installed = Path("/etc/machine-id").read_bytes()
     except OSError:
         installed = b""
-    digest = hashlib.sha256(installed + b"\0" + os.uname().nodename.encode()).digest()
+    digest = hashlib.sha256(installed + b"\0" + platform.node().encode()).digest()
     return int.from_bytes(digest[:3], "big")
 
 
@@ -72,7 +74,8 @@ def _after_fork() -> None:
     _uuids = _Uuid7Source()  # Also drops a lock that some other thread of the parent may have held.
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def new_xid() -> str:

@@ -46,46 +46,51 @@ def _listener_problems(settings: "PlaneSettings") -> Iterator[str]:
 
 
 def _cluster_problems(settings: "PlaneSettings") -> Iterator[str]:
-    join = [endpoint.rstrip("/").lower() for endpoint in settings.join]
+    join = [_plain_url(url) for url in settings.join]
     if len(set(join)) != len(join):
         twice = next(endpoint for endpoint in join if join.count(endpoint) > 1)
         yield f"{settings.subject('join')}: {twice} is named twice"
     if join and not settings.self_endpoint:
         yield f"{settings.subject('join')}: needs --self, the URL under which other nodes reach this one"
-    others = set(join) - {settings.self_endpoint.rstrip("/").lower()}
-    if others and settings.mtls_disabled:
-        yield f"{settings.subject('join')}: joining {min(others)} needs mTLS, but {settings.subject('mtls_disabled')} is set"
 
 
 def start_problems(settings: "PlaneSettings") -> Iterator[str]:
-    """What stops a server from starting here and now: bundles that are not there."""
-    if settings.bundle_path.is_file():
+    """What stops a server from starting here and now, given the files that are there."""
+    yield from _bundle_problems(settings)
+    others = {_plain_url(url) for url in settings.join} - {_plain_url(settings.self_endpoint)}
+    if others and not settings.is_mtls_on:
+        why = (
+            f", but {settings.subject('mtls_disabled')} is set"
+            if settings.mtls_disabled
+            else " and so a bundle"
+        )
+        yield f"{settings.subject('join')}: joining {min(others)} needs mutual TLS{why}"
+
+
+def _plain_url(url: str) -> str:
+    return url.rstrip("/").lower()
+
+
+def _bundle_problems(settings: "PlaneSettings") -> Iterator[str]:
+    """Without a bundle only this machine is served, openly and unencrypted, as long as nobody asked for more."""
+    if settings.bundle.is_file():
         return
-    wants = [
-        *(["mutual TLS"] if not settings.mtls_disabled and _asks_for_mtls(settings) else []),
-        *(
-            ["storage encryption"]
-            if not settings.storage_encryption_disabled and _asks_for_encryption(settings)
-            else []
-        ),
+    is_needed = not settings.is_local or settings.bundle != settings.config_dir / "server.pem"
+    wanted = [
+        *(["mutual TLS"] if not settings.mtls_disabled and (is_needed or settings.asks_for("mtls")) else []),
+        *(["storage encryption"] if _wants_encryption(settings, is_needed) else []),
     ]
-    if wants:
+    if wanted:
         yield (
-            f"{settings.subject('bundle')}: {settings.bundle_path} does not exist, but {' and '.join(wants)} needs it; "
+            f"{settings.subject('bundle')}: {settings.bundle} does not exist, but is needed for {' and '.join(wanted)}; "
             "create it with --bootstrap DIR, or set --disable-mtls and --disable-storage-encryption"
         )
 
 
-def _asks_for_mtls(settings: "PlaneSettings") -> bool:
-    """Without a bundle only this machine is served openly; a bundle that was named must be there."""
-    return (
-        settings.bundle is not None or not settings.is_local or settings.origin("mtls_disabled") != "default"
-    )
-
-
-def _asks_for_encryption(settings: "PlaneSettings") -> bool:
-    asked = settings.origin("storage_encryption_disabled") != "default" or settings.storage_encryption_snappy
-    return settings.bundle is not None or not settings.is_local or asked
+def _wants_encryption(settings: "PlaneSettings", is_needed: bool) -> bool:
+    if settings.storage_encryption_disabled:
+        return False
+    return is_needed or settings.storage_encryption_snappy or settings.asks_for("storage-encryption")
 
 
 def is_local_listener(proto: str, listen: str) -> bool:

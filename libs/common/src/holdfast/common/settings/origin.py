@@ -87,6 +87,17 @@ class Surroundings:
         """The raw value of a field, None if nobody set it."""
         return next((layer.values[name] for layer in self.layers() if name in layer.values), None)
 
+    def asks_for(self, positive: str) -> bool:
+        """Whether `positive` is said in the file, or its twin denied by flag or variable.
+
+        A `disable-…: false` in the file does not count: `config gen` writes the default there.
+        """
+        twin = next(name for name, flag in self._flags.items() if flag.key == _POSITIVE_KEYS[positive])
+        origin = self.origin(twin)
+        return origin.label not in ("default", f"file {self.config_file}") or origin.subject.startswith(
+            f"key {positive} "
+        )
+
     def home(self) -> Path:
         return Path(self.environ.get("HOME") or Path.home())
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import PrivateAttr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -87,7 +87,7 @@ class PlaneSettings(  # pydantic collects fields from the last base on; this giv
             cls.model_fields,
             cls.model_config.get("env_prefix", ""),
             flags,
-            environ={} if _isolated else default_environ() if _environ is None else _environ,
+            environ=_environ if _environ is not None else {} if _isolated else default_environ(),
             directory=None if _isolated else _directory or Path.cwd(),
         )
         token = surroundings.set(around)
@@ -142,15 +142,14 @@ class PlaneSettings(  # pydantic collects fields from the last base on; this giv
         """The same for messages: `flag --max-ttl`, `environment variable HOLDFAST_MAX_TTL`, …"""
         return self._around.origin(name).subject
 
+    def asks_for(self, positive: Literal["mtls", "storage-encryption"]) -> bool:
+        """Whether somebody turned this on in so many words, rather than leaving it to its default."""
+        return self._around.asks_for(positive)
+
     @property
     def config_file(self) -> Path | None:
         """The file that was read, if any."""
         return self._around.config_file
-
-    @property
-    def bundle_path(self) -> Path:
-        """The server bundle, there or not."""
-        return self.bundle or self.config_dir / "server.pem"
 
     @property
     def is_local(self) -> bool:
@@ -160,12 +159,12 @@ class PlaneSettings(  # pydantic collects fields from the last base on; this giv
     @property
     def is_mtls_on(self) -> bool:
         """Mutual TLS is on when there is a bundle and nobody turned it off."""
-        return not self.mtls_disabled and self.listen_proto != "unix" and self.bundle_path.is_file()
+        return not self.mtls_disabled and self.listen_proto != "unix" and self.bundle.is_file()
 
     @property
     def is_storage_encryption_on(self) -> bool:
         """Storage is encrypted when there is a bundle and nobody turned it off."""
-        return not self.storage_encryption_disabled and self.bundle_path.is_file()
+        return not self.storage_encryption_disabled and self.bundle.is_file()
 
     def listen_host_port(self) -> tuple[str, int]:
         """Host (empty: every address) and port of a TCP listener."""

@@ -7,7 +7,13 @@ from pydantic_settings import BaseSettings
 
 from holdfast.common.settings.flag import setting
 from holdfast.common.settings.origin import surroundings
-from holdfast.common.settings.value import ExpandedPath, StoreUrl, default_store, parse_host_port
+from holdfast.common.settings.value import (
+    ExpandedPath,
+    StoreUrl,
+    default_bundle,
+    default_store,
+    parse_host_port,
+)
 from holdfast.common.sizes import DurationS, SizeBytes
 from holdfast.common.telemetry import parse_endpoint
 
@@ -61,7 +67,7 @@ class ServerFields(BaseSettings):
         None,
         "Storage URL: mem, disk, postgres, s3, aws or azure.",
         default_factory=default_store,
-        default_text="disk://$XDG_DATA_HOME/holdfast/store (~/.local/share if unset)",
+        default_text="disk://~/.local/share/holdfast/store, or below $XDG_DATA_HOME",
     )
     namespace_default: Annotated[str, AfterValidator(_check_namespace)] = setting(
         _SERVER,
@@ -133,11 +139,12 @@ class SecurityFields(BaseSettings):
         False,
         "Serve without mutual TLS. Without a bundle, loopback is open by itself.",
     )
-    bundle: ExpandedPath | None = setting(
+    bundle: ExpandedPath = setting(
         _SECURITY,
         "bundle",
         None,
         "Server bundle: CA certificate, certificate, key, root key of the storage encryption.",
+        default_factory=default_bundle,
         default_text="<config dir>/server.pem",
     )
     denylist_path: ExpandedPath | None = setting(

@@ -58,6 +58,11 @@ def default_store() -> str:
     return f"disk://{data_home}/holdfast/store"
 
 
+def default_bundle() -> Path:
+    """The bundle that is used when it is there."""
+    return surroundings.get().config_dir / "server.pem"
+
+
 def parse_host_port(text: str) -> tuple[str, int]:
     """Host and port of `host:port`, `:port` (every address) or `[v6]:port`."""
     match = _HOST_PORT.fullmatch(text)
