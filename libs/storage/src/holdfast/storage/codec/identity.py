@@ -6,6 +6,8 @@ a sealed value begins with `HFD1`, a plain message with the tag of its id. So a 
 refused before a single value is misread or written.
 """
 
+from pathlib import Path
+
 from google.protobuf.message import DecodeError
 
 from holdfast.common.clock import Clock, SystemClock
@@ -23,7 +25,7 @@ IDENTITY_KEY = pack(("sys", "backend-id"))
 
 
 async def check_identity(
-    store: Store, keyring: Keyring | None, bundle_path: str | None, *, clock: Clock | None = None
+    store: Store, keyring: Keyring | None, bundle_path: str | Path | None, *, clock: Clock | None = None
 ) -> BackendIdentity:
     """The identity of `store`, created if the store is empty.
 
@@ -44,7 +46,7 @@ async def check_identity(
         raise StoreCorrupt(f"the identity of the store at {store.url} can't be read") from error
 
 
-async def _check_strangers(store: Store, keyring: Keyring | None, bundle_path: str | None) -> None:
+async def _check_strangers(store: Store, keyring: Keyring | None, bundle_path: str | Path | None) -> None:
     """Records without an identity were written by something that skips this check: they must be of the same kind."""
     for record in await store.range(b"", None, limit=1):
         _open(store, record, keyring, bundle_path)
@@ -61,7 +63,7 @@ async def _create(store: Store, keyring: Keyring | None, clock: Clock) -> Backen
     return identity
 
 
-def _open(store: Store, record: Record, keyring: Keyring | None, bundle_path: str | None) -> bytes:
+def _open(store: Store, record: Record, keyring: Keyring | None, bundle_path: str | Path | None) -> bytes:
     is_sealed = record.value.startswith(MAGIC)
     if is_sealed != (keyring is not None):
         raise _mismatch(store, is_sealed=is_sealed)
