@@ -1,0 +1,85 @@
+# Assumes Python 3.11 or newer, make and a shell. Everything else is installed into .venv, pinned by constraints.txt.
+
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := services libs clients tests
+PROTO_ROOT := libs/storage/src
+PROTO := $(PROTO_ROOT)/holdfast/storage/records.proto
+PINNED := pyproject.toml constraints.txt
+
+# The environment variable, unlike -c, also pins what pip builds the package with.
+PIP_INSTALL := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# $(call PROTOC,FOLDER) writes the generated code below FOLDER; protoc finds its mypy plug-in by the PATH.
+PROTOC = PATH="$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -I $(PROTO_ROOT) \
+	--python_out="$(1)" --mypy_out=quiet:"$(1)" $(PROTO)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test test-all lint format types proto bench docs clean
+
+help: ## Print this list.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+setup: $(VENV)/installed-dev ## Create .venv with everything that developing takes.
+
+serve: $(VENV)/installed ## Run the plane on its embedded store, on loopback port 9341 (flags: make serve ARGS="--help").
+	@exec $(BIN)/holdfast serve $(ARGS)
+
+test: setup ## Run the tests, with a PostgreSQL and a Redis that are found or started (one: make test ARGS="-k name").
+	$(BIN)/python -m pytest -m "not long" $(ARGS)
+
+test-all: setup ## Run all tests, also those that take minutes.
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: setup ## Check style, formatting, import contracts, and that the generated code is current.
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/lint-imports
+	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(call PROTOC,$$fresh) \
+		&& for name in records_pb2.py records_pb2.pyi; do \
+			diff -u "$(PROTO_ROOT)/holdfast/storage/$$name" "$$fresh/holdfast/storage/$$name" \
+				|| { echo "$$name is not what $(PROTO) makes: run make proto"; exit 1; }; done
+
+format: setup ## Format the code and mend what can be mended by itself.
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+types: setup ## Check types with mypy and pyright, both strict.
+	$(BIN)/mypy $(SOURCES)
+	$(BIN)/pyright
+
+proto: setup ## Write the generated code of the stored records anew.
+	$(call PROTOC,$(PROTO_ROOT))
+
+bench: setup ## Measure the store and the express lane, and write docs/benchmarks.md (one: make bench ARGS=store).
+	$(BIN)/python -m tests.bench.main $(ARGS)
+
+docs: setup ## Write the tables of docs/reference from the code.
+	$(BIN)/python -m holdfast.cli.reference
+
+clean: ## Remove .venv and every cache; stored data stays.
+	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/installed: $(PINNED)
+	@$(MAKE) --no-print-directory $(VENV)/python-is-there
+	$(PIP_INSTALL) -e .
+	@touch $@
+
+$(VENV)/installed-dev: $(PINNED)
+	@$(MAKE) --no-print-directory $(VENV)/python-is-there
+	$(PIP_INSTALL) -e '.[dev]'
+	@touch $(VENV)/installed $@
+
+# PYTHON=… names another interpreter. A half-made .venv (no pip in it) is made again.
+.PHONY: $(VENV)/python-is-there
+$(VENV)/python-is-there:
+	@if $(BIN)/python -m pip --version >/dev/null 2>&1; then exit 0; fi; \
+	for python in $(or $(PYTHON),python3.11 python3.12 python3.13 python3); do \
+		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+			echo "$$python -m venv $(VENV)"; \
+			"$$python" -m venv --clear $(VENV) && exit 0; \
+			echo "holdfast: $$python cannot make a virtual environment; install its venv module (Debian: python3-venv)" >&2; exit 1; \
+		fi; \
+	done; \
+	echo "holdfast: needs Python 3.11 or newer; found none among: $(or $(PYTHON),python3.11 python3.12 python3.13 python3). Name one: make PYTHON=/path/to/python3.11" >&2; exit 1
