@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import time
+import uuid
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
@@ -33,8 +35,7 @@ class Compactor:
             async with self._connections.use_core() as connection:
                 await connection.execute(sa.delete(CHANGES).where(CHANGES.c.revision <= upto))
         async with self._connections.use_core() as connection:
-            forgotten = self._ago(COMMIT_IDS_AGE_S_MAX)
-            await connection.execute(sa.delete(COMMITS).where(COMMITS.c.at < forgotten))
+            await connection.execute(sa.delete(COMMITS).where(COMMITS.c.commit_id < _oldest_commit_id()))
         return compacted_revision
 
     async def _advance(self) -> tuple[int, int]:
@@ -61,6 +62,11 @@ class Compactor:
 
     def _ago(self, seconds: float) -> datetime:
         return datetime.fromtimestamp(self._options.clock.wall_s(), UTC) - timedelta(seconds=seconds)
+
+
+def _oldest_commit_id() -> uuid.UUID:
+    """Commit ids are UUIDv7: 48 bits of milliseconds lead."""
+    return uuid.UUID(int=int((time.time() - COMMIT_IDS_AGE_S_MAX) * 1000) << 80)
 
 
 async def repeat(action: Callable[[], Awaitable[int]], *, interval_s: float, name: str) -> None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from holdfast.common import failpoint
 from holdfast.common.clock import Clock
+from holdfast.common.ids import uuid7
 from holdfast.storage.errors import (
     BlobNotFound,
     Conflict,
@@ -34,7 +35,7 @@ REFUSED = -1  # In the place of a revision.
 _SEND_RETRY_S = 5.0  # For a group that was never sent, so that its outcome is certain.
 _COMMIT_GROUP = (
     "SELECT revision, revisions, conflicts, missing_blobs FROM commit_group("
-    + ", ".join(f"${n}" for n in range(1, 19))
+    + ", ".join(f"${n}" for n in range(1, 21))
     + ")"
 )
 
@@ -51,12 +52,14 @@ class GroupCommitter:
         self,
         lane: Lane,
         *,
+        listener_id: uuid.UUID,
         clock: Clock,
         batches_max: int,
         outcome_timeout_s: float,
         on_commit: Callable[[int], None],
     ) -> None:
         self._lane = lane
+        self._listener_id = listener_id
         self._clock = clock
         self._batches_max = batches_max
         self._outcome_timeout_s = outcome_timeout_s
@@ -126,9 +129,9 @@ class GroupCommitter:
                 waiting.answer.set_exception(_refusal(place, conflicts, missing_blobs))
 
     async def _send(self, plan: GroupPlan) -> Row:
-        commit_id = uuid.uuid4()
+        commit_id = uuid.UUID(uuid7())
         at = datetime.fromtimestamp(self._clock.wall_s(), UTC)
-        arguments = plan.arguments()
+        arguments = (self._listener_id, at, *plan.arguments())
         may_have_happened = False
         backoff = Backoff(_SEND_RETRY_S)
         while True:
@@ -136,7 +139,7 @@ class GroupCommitter:
             try:
                 connection = await self._lane.raw()
                 may_have_happened = True
-                row = await connection.fetchrow(_COMMIT_GROUP, commit_id, was_lost, at, *arguments)
+                row = await connection.fetchrow(_COMMIT_GROUP, commit_id, was_lost, *arguments)
                 if failpoint.ARMED:
                     failpoint.hit("postgres.answer")
             except FOREIGN_ERRORS as error:

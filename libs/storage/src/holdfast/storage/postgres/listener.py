@@ -2,12 +2,18 @@
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
 
 from holdfast.storage.errors import StorageError
 from holdfast.storage.postgres.connection import Lane
 from holdfast.storage.postgres.fault import FOREIGN_ERRORS, translate
 from holdfast.storage.postgres.retry import Backoff
+
+GOODBYE_TIMEOUT_S = 1
+REGISTER_INTERVAL_S = 15  # Well below the minute after which a silent listener is forgotten.
 
 _log = logging.getLogger(__name__)
 
@@ -16,6 +22,7 @@ class Listener:
     """Calls `on_notice` with the text of each notice; with an empty one after a connect, when some may be lost."""
 
     def __init__(self, lane: Lane, schema: str, on_notice: Callable[[str], None]) -> None:
+        self.id = uuid.uuid4()  # Commits that name it do not wake this listener.
         self._lane = lane
         self._channel = f"holdfast.{schema}"
         self._on_notice = on_notice
@@ -34,7 +41,14 @@ class Listener:
                     _log.debug("LISTEN failed, the poll stands in: %s", translate(error).detail)
                 await backoff.pause()
         finally:
-            await self._lane.drop()
+            await self._unregister()
+
+    async def _unregister(self) -> None:
+        with suppress(StorageError, *FOREIGN_ERRORS):
+            async with asyncio.timeout(GOODBYE_TIMEOUT_S):
+                connection = await self._lane.raw()
+                await connection.execute("DELETE FROM listeners WHERE id = $1", self.id)
+        await self._lane.drop()
 
     async def _listen(self) -> None:
         """Returns when the connection is lost."""
@@ -42,6 +56,10 @@ class Listener:
         connection = await self._lane.raw()
         connection.add_termination_listener(lambda *_: is_lost.set())
         await connection.add_listener(self._channel, lambda *notice: self._on_notice(str(notice[-1])))
-        self._on_notice("")
-        await is_lost.wait()
+        while not is_lost.is_set():
+            await connection.execute("SELECT register_listener($1, $2)", self.id, datetime.now(UTC))
+            self._on_notice("")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REGISTER_INTERVAL_S):
+                    await is_lost.wait()
         await self._lane.drop()

@@ -19,6 +19,7 @@ class GroupPlan:
     size_bytes: int = 0
     wave_ends: list[int] = field(default_factory=list)
     has_writes: list[bool] = field(default_factory=list)
+    has_deletes: bool = False
     expect_batch: list[int] = field(default_factory=list)
     expect_key: list[bytes] = field(default_factory=list)
     expect_revision: list[int] = field(default_factory=list)
@@ -54,6 +55,7 @@ class GroupPlan:
         return (
             [*self.wave_ends, self.batch_count],
             self.has_writes,
+            self.has_deletes,
             self.expect_batch,
             self.expect_key,
             self.expect_revision,
@@ -99,6 +101,7 @@ class GroupPlan:
         if batch.puts:
             self._append_writes(place, list(batch.puts), list(batch.puts.values()))
         if batch.deletes:
+            self.has_deletes = True
             self._append_writes(place, sorted(batch.deletes), [None] * len(batch.deletes))
         for key, blob_ids in batch.blobs.items():
             self.blob_batch += [place] * len(blob_ids)

@@ -47,9 +47,9 @@ async def take_snapshot(connections: Connections) -> AsyncGenerator[PostgresSnap
 async def restore(
     connections: Connections, revision: int, pages: AsyncIterable[Sequence[SnapshotRecord]]
 ) -> None:
-    """All of it or nothing. Writers wait meanwhile: the lock on the store's row is held."""
+    """All of it or nothing. Writers wait meanwhile."""
     async with connections.use() as connection, connection.transaction():
-        await connection.execute("SELECT FROM store FOR UPDATE")
+        await connection.execute("SELECT queue_writer()")
         if await connection.fetchval("SELECT revision > 0 OR EXISTS (SELECT FROM records) FROM store"):
             raise InvalidBatch("the store is not empty; restore into a new schema or database")
         async for page in pages:

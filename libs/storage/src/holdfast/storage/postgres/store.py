@@ -166,14 +166,15 @@ async def open_postgres(url: str, options: StoreOptions) -> AsyncGenerator[Store
 
         follower = Follower(connections, options, revision=revision)
         stack.callback(follower.close)
+        listener = Listener(connections.lane(), parsed.schema, follower.noticed)
         committer = GroupCommitter(
             connections.lane(),
+            listener_id=listener.id,
             clock=options.clock,
             batches_max=options.group_batches_max,
             outcome_timeout_s=options.outcome_timeout_s,
             on_commit=follower.committed,
         )
-        listener = Listener(connections.lane(), parsed.schema, follower.noticed)
         store = PostgresStore(parsed.shown, connections, committer, follower, options)
         await stack.enter_async_context(
             _running(

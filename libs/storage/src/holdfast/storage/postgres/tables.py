@@ -50,7 +50,13 @@ COMMITS = sa.Table(
     sa.Column("revisions", ARRAY(sa.BigInteger), nullable=False),
     sa.Column("conflicts", ARRAY(BYTEA)),
     sa.Column("missing_blobs", ARRAY(sa.Text)),
-    sa.Column("at", _INSTANT, nullable=False),
+)
+
+LISTENERS = sa.Table(
+    "listeners",
+    METADATA,
+    sa.Column("id", UUID, primary_key=True),
+    sa.Column("seen_at", _INSTANT, nullable=False),
 )
 
 BLOBS = sa.Table(

@@ -38,16 +38,21 @@ ALTER TABLE records ALTER COLUMN value SET STORAGE EXTERNAL;
 ALTER TABLE changes ALTER COLUMN value SET STORAGE EXTERNAL;
 ALTER TABLE changes ALTER COLUMN prev_value SET STORAGE EXTERNAL;
 
--- What a group commit answered, so that a client that lost the answer can ask again.
+-- What a group commit answered, so that a client that lost the answer can ask again. The ids begin with the time,
+-- so old ones are found by their own index.
 CREATE TABLE commits (
     commit_id uuid PRIMARY KEY,
     revision bigint NOT NULL,
     revisions bigint[] NOT NULL,
     conflicts bytea[],
-    missing_blobs text[],
-    at timestamptz NOT NULL
+    missing_blobs text[]
 );
-CREATE INDEX commits_at ON commits (at);
+
+-- Who waits for a NOTIFY; a commit that nobody else waits for sends none.
+CREATE TABLE listeners (
+    id uuid PRIMARY KEY,
+    seen_at timestamptz NOT NULL
+) WITH (fillfactor = 10);
 
 CREATE TABLE blobs (
     id text PRIMARY KEY,

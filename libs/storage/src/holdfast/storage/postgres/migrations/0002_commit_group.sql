@@ -1,3 +1,17 @@
+-- Writers of all processes queue here, so revisions become visible in their order. An advisory lock, because a
+-- lock on a row is itself a write.
+CREATE FUNCTION queue_writer() RETURNS void LANGUAGE sql
+    AS $body$ SELECT pg_advisory_xact_lock(1751215332, 'store'::regclass::oid::bigint::bit(32)::integer) $body$;
+
+-- From the return on, every commit of another process sends a NOTIFY, and every earlier one is visible.
+CREATE FUNCTION register_listener(p_id uuid, p_at timestamptz) RETURNS void LANGUAGE plpgsql AS $body$
+BEGIN
+    PERFORM queue_writer();
+    INSERT INTO listeners (id, seen_at) VALUES (p_id, p_at) ON CONFLICT (id) DO UPDATE SET seen_at = p_at;
+    DELETE FROM listeners WHERE seen_at < p_at - interval '1 minute';  -- Ended without a goodbye.
+END
+$body$;
+
 -- A group commit: many batches, one statement, one transaction.
 --
 -- Rows of the arrays name their batch by its place in the group, counted from 1. Batches come in waves: within a
@@ -7,9 +21,11 @@
 CREATE FUNCTION commit_group(
     p_commit_id uuid,
     p_is_resent boolean,
+    p_listener_id uuid,
     p_at timestamptz,
     p_wave_ends integer[],
     p_has_writes boolean[],
+    p_has_deletes boolean,
     p_expect_batch integer[], p_expect_key bytea[], p_expect_revision bigint[],
     p_range_batch integer[], p_range_start bytea[], p_range_end bytea[], p_range_revision bigint[],
     p_write_batch integer[], p_write_key bytea[], p_write_value bytea[],
@@ -20,7 +36,6 @@ CREATE FUNCTION commit_group(
 DECLARE
     v_revision bigint;
     v_revision_before bigint;
-    v_compacted bigint;
     v_revisions bigint[];
     v_conflicts bytea[];
     v_missing text[];
@@ -31,8 +46,8 @@ DECLARE
     v_key bytea;
     v_blob text;
 BEGIN
-    -- Writers of all processes queue here, so revisions become visible in their order.
-    SELECT s.revision, s.compacted_revision INTO STRICT v_revision, v_compacted FROM store s FOR NO KEY UPDATE;
+    PERFORM queue_writer();
+    SELECT s.revision INTO STRICT v_revision FROM store s;  -- A snapshot taken after the lock.
     v_revision_before := v_revision;
 
     IF p_is_resent THEN
@@ -64,10 +79,10 @@ BEGIN
             FOR v_batch, v_key IN
                 SELECT e.batch, e.first_key
                 FROM unnest(p_range_batch, p_range_start, p_range_end, p_range_revision)
-                    AS e(batch, first_key, end_key, revision)
+                    AS e(batch, first_key, end_key, revision), store s
                 WHERE e.batch BETWEEN v_first AND v_last
                     AND (
-                        e.revision < v_compacted
+                        e.revision < s.compacted_revision
                         OR EXISTS (
                             SELECT FROM changes c
                             WHERE c.revision > e.revision AND c.key >= e.first_key
@@ -104,18 +119,19 @@ BEGIN
             v_revisions[v_batch] := v_revision;
         END LOOP;
 
-        -- All parts of this statement see the records as they were before it: that is `previous`.
+        IF EXISTS (SELECT FROM blob_refs) THEN
+            DELETE FROM blob_refs b USING unnest(p_write_batch, p_write_key) AS w(batch, key)
+            WHERE b.key = w.key AND w.batch BETWEEN v_first AND v_last AND v_revisions[w.batch] > 0;
+        END IF;
+
+        -- Both parts of this statement see the records as they were before it: that is `previous`.
         WITH written AS (
             SELECT v_revisions[w.batch] AS revision, w.seq, w.key, w.value, r.value AS prev_value,
                 r.create_revision AS prev_create_revision, r.mod_revision AS prev_mod_revision,
-                r.version AS prev_version, r.blobs AS prev_blobs
+                r.version AS prev_version
             FROM unnest(p_write_batch, p_write_key, p_write_value) WITH ORDINALITY AS w(batch, key, value, seq)
             LEFT JOIN records r ON r.key = w.key
             WHERE w.batch BETWEEN v_first AND v_last AND v_revisions[w.batch] > 0
-        ), removed AS (
-            DELETE FROM records r USING written w WHERE r.key = w.key AND w.value IS NULL
-        ), dereferred AS (
-            DELETE FROM blob_refs b USING written w WHERE w.prev_blobs IS NOT NULL AND b.key = w.key
         ), stored AS (
             INSERT INTO records AS r (key, value, create_revision, mod_revision, version)
             SELECT w.key, w.value, coalesce(w.prev_create_revision, w.revision), w.revision,
@@ -131,6 +147,12 @@ BEGIN
             CASE WHEN w.value IS NOT NULL THEN coalesce(w.prev_version, 0) + 1 END,
             w.prev_value, w.prev_create_revision, w.prev_mod_revision, w.prev_version, p_at
         FROM written w WHERE w.value IS NOT NULL OR w.prev_mod_revision IS NOT NULL;
+
+        IF p_has_deletes THEN
+            DELETE FROM records r USING unnest(p_write_batch, p_write_key, p_write_value) AS w(batch, key, value)
+            WHERE r.key = w.key AND w.value IS NULL
+                AND w.batch BETWEEN v_first AND v_last AND v_revisions[w.batch] > 0;
+        END IF;
 
         IF cardinality(p_blob_batch) > 0 THEN
             INSERT INTO blob_refs (key, blob_id)
@@ -152,9 +174,11 @@ BEGIN
 
     IF v_revision > v_revision_before THEN
         UPDATE store SET revision = v_revision;
-        INSERT INTO commits (commit_id, revision, revisions, conflicts, missing_blobs, at)
-            VALUES (p_commit_id, v_revision, v_revisions, v_conflicts, v_missing, p_at);
-        PERFORM pg_notify('holdfast.' || current_schema(), v_revision::text);
+        INSERT INTO commits (commit_id, revision, revisions, conflicts, missing_blobs)
+            VALUES (p_commit_id, v_revision, v_revisions, v_conflicts, v_missing);
+        IF EXISTS (SELECT FROM listeners l WHERE l.id <> p_listener_id) THEN
+            PERFORM pg_notify('holdfast.' || current_schema(), v_revision::text);
+        END IF;
     END IF;
     revision := v_revision;
     revisions := v_revisions;
