@@ -14,9 +14,10 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 from cryptography.x509.oid import NameOID
-from holdfast.common.bundle import InvalidBundle, parse_bundle, read_bundle
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from holdfast.common.bundle import InvalidBundle, parse_bundle, read_bundle, read_denylist
 
 Key = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
@@ -158,6 +159,23 @@ def test_the_word_client_in_a_denylist_is_no_serial() -> None:
     bundle = parse_bundle(block("LOCKD DENYLIST", b"1f\nclient\n"), "b.pem")
 
     assert bundle.denied_serials == {0x1F}
+
+
+def test_a_denylist_file_has_one_serial_per_line(tmp_path: Path) -> None:
+    path = tmp_path / "server.denylist"
+    path.write_text("# revoked in May\n1f\n\n  34F2adac \n1f\n")
+
+    assert read_denylist(path) == {0x1F, 0x34F2ADAC}
+
+
+def test_a_denylist_file_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "server.denylist"
+    path.write_text("1f\nnobody\n")
+
+    with pytest.raises(InvalidBundle, match=r"server.denylist: .*'nobody'"):
+        read_denylist(path)
+    with pytest.raises(InvalidBundle, match=r"gone: can't be read"):
+        read_denylist(tmp_path / "gone")
 
 
 def test_a_missing_file_and_a_huge_file_are_refused(tmp_path: Path) -> None:

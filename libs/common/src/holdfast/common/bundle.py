@@ -17,6 +17,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
 from holdfast.common.errors import HoldfastError
 
 BUNDLE_BYTES_MAX = 1 << 20
@@ -83,14 +84,14 @@ class Bundle:
 
 def read_bundle(path: str | Path) -> Bundle:
     """The bundle in a file. What must be in it is asked with `require_server` or `require_client`."""
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(BUNDLE_BYTES_MAX + 1)
-    except OSError as error:
-        raise InvalidBundle(path, f"can't be read: {error.strerror}") from error
-    if len(content) > BUNDLE_BYTES_MAX:
-        raise InvalidBundle(path, f"is larger than {BUNDLE_BYTES_MAX} bytes")
-    return parse_bundle(content, path)
+    return parse_bundle(_read(path), path)
+
+
+def read_denylist(path: str | Path) -> frozenset[int]:
+    """The serials of a denylist file: one per line, blank lines and lines that begin with # skipped."""
+    lines = _read(path).decode("latin-1").splitlines()
+    words = [line.strip() for line in lines]
+    return frozenset(_serials([word for word in words if not word.startswith("#")], path))
 
 
 def parse_bundle(content: bytes, path: str | Path) -> Bundle:
@@ -113,7 +114,7 @@ def parse_bundle(content: bytes, path: str | Path) -> Bundle:
         elif block.kind == _DESCRIPTOR:
             descriptors.append(_sized(block, DESCRIPTOR_BYTES, path))
         elif block.kind == _DENYLIST:
-            denied |= _serials(block, path)
+            denied |= _serials(_payload(block, path).decode("latin-1").split("\n"), path)
     authorities = tuple(certificate for certificate in certificates if _is_ca(certificate))
     leaves = [certificate for certificate in certificates if not _is_ca(certificate)]
     return Bundle(
@@ -128,6 +129,17 @@ def parse_bundle(content: bytes, path: str | Path) -> Bundle:
         descriptor=descriptors[0] if descriptors else None,
         denied_serials=frozenset(denied),
     )
+
+
+def _read(path: str | Path) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(BUNDLE_BYTES_MAX + 1)
+    except OSError as error:
+        raise InvalidBundle(path, f"can't be read: {error.strerror}") from error
+    if len(content) > BUNDLE_BYTES_MAX:
+        raise InvalidBundle(path, f"is larger than {BUNDLE_BYTES_MAX} bytes")
+    return content
 
 
 class _Block(NamedTuple):
@@ -189,14 +201,13 @@ def _private_key(block: _Block, path: str | Path) -> PrivateKeyTypes:
         ) from None
 
 
-def _serials(block: _Block, path: str | Path) -> set[int]:
-    words = _payload(block, path).decode("latin-1").split("\n")
+def _serials(words: list[str], path: str | Path) -> set[int]:
     serials = {word.strip().lower() for word in words if word.strip()}
     # lockd's own revoke command stores the word "client" as if it were a serial.
     serials.discard("client")
     for serial in serials:
         if not _SERIAL.fullmatch(serial):
-            raise InvalidBundle(path, f"the {block.kind} block holds {serial[:40]!r}, which is no serial")
+            raise InvalidBundle(path, f"the denylist holds {serial[:40]!r}, which is no serial")
     return {int(serial, 16) for serial in serials}
 
 

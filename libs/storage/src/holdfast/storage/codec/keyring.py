@@ -1,4 +1,7 @@
-"""The root keys of a store and what is derived from them: key ids, and one key-encryption key per class of objects."""
+"""The root keys of a store and what is derived from them: key ids, and one key-encryption key per class of objects.
+
+Data keys are wrapped under random 96-bit nonces: rotate the root key before a class has seen 2^32 writes.
+"""
 
 from collections.abc import Sequence
 from hashlib import sha256
