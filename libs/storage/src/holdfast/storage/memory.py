@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 from typing import Protocol, Self
 
 from holdfast.common.ids import uuid7
-from holdfast.storage.errors import BlobNotFound, InvalidBatch
+from holdfast.storage.blob import checked_end
+from holdfast.storage.errors import BlobNotFound
 from holdfast.storage.local.shelf import MemoryShelf
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.local.upkeep import Upkeep
@@ -43,9 +44,7 @@ class MemoryBlobs:
     async def read(
         self, ref: BlobRef, *, context: str = "", start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
-        end = ref.size_bytes if end is None else min(end, ref.size_bytes)
-        if not 0 <= start <= end:
-            raise InvalidBatch(f"bytes {start} to {end} are not within a blob of {ref.size_bytes} bytes")
+        end = checked_end(ref, start, end)
         if ref.id not in self._contents:
             raise BlobNotFound(f"blob {ref.id} does not exist, or was swept")
         content = self._contents[ref.id][0]

@@ -13,8 +13,9 @@ from struct import Struct
 from typing import BinaryIO, Protocol, Self
 
 from holdfast.common.ids import uuid7
+from holdfast.storage.blob import checked_end
 from holdfast.storage.disk.journal import sync_folder
-from holdfast.storage.errors import BlobNotFound, InvalidBatch, StoreCorrupt
+from holdfast.storage.errors import BlobNotFound, StoreCorrupt
 from holdfast.storage.foreign import from_os
 from holdfast.storage.port import BlobInfo, BlobRef
 
@@ -50,9 +51,7 @@ class FileBlobs:
     async def read(
         self, ref: BlobRef, *, context: str = "", start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
-        end = ref.size_bytes if end is None else min(end, ref.size_bytes)
-        if not 0 <= start <= end:
-            raise InvalidBatch(f"bytes {start} to {end} are not within a blob of {ref.size_bytes} bytes")
+        end = checked_end(ref, start, end)
         path = self._path(ref.id)
         with from_os(f"reading blob {ref.id}"):
             try:
