@@ -114,7 +114,9 @@ def _clean(name: str, value: object, depth: int) -> object:
     try:
         if depth < _DEPTH_MAX:
             if isinstance(value, Mapping):
-                return {str(key): _clean(str(key), item, depth + 1) for key, item in value.items()}
+                return {
+                    _clean_text(str(key)): _clean(str(key), item, depth + 1) for key, item in value.items()
+                }
             if isinstance(value, list | tuple | set | frozenset):
                 return [_clean(name, item, depth + 1) for item in value]
         return _clean_text(repr(value))

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, PlainSerializer
 
-_DURATION_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 _DURATION_UNITS_S: Final = {
     "ns": 1e-9,
     "us": 1e-6,
@@ -18,7 +18,7 @@ _DURATION_UNITS_S: Final = {
     "h": 3600.0,
 }
 _DURATION_S_MAX = 2**63 / 1e9  # What 64 bits of nanoseconds hold: 292 years.
-_SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-z]*)", re.IGNORECASE)
 _SIZE_UNITS: Final[dict[str, int]] = {
     "": 1,
     "b": 1,
@@ -50,7 +50,7 @@ def _duration_text_s(text: str) -> float:
     sign, digits = (-1.0, text[1:]) if text.startswith("-") else (1.0, text.removeprefix("+"))
     if not digits or len(text) > _TEXT_CHARS_MAX:
         raise ValueError(f"expected {DURATION_EXPECTED}")
-    if re.fullmatch(r"\d+(?:\.\d*)?|\.\d+", digits):
+    if re.fullmatch(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+", digits):
         return sign * float(digits)
     parts = list(_DURATION_PART.finditer(digits))
     if "".join(part.group() for part in parts) != digits:

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator
 
 from holdfast.common.settings.origin import surroundings
 
-_HOST_PORT = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([^\[\]:/\s]*)):(\d{1,5})")
+_HOST_PORT = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([^\[\]:/\s]*)):([0-9]{1,5})")
 _LIST_ITEMS_MAX = 1024
 
 

@@ -1,0 +1,217 @@
+"""The endpoint rules, and that spans and metrics arrive at an OTLP receiver."""
+
+import io
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from holdfast.common.logging import configure_logging, get_logger
+from holdfast.common.metrics import Registry
+from holdfast.common.telemetry import OtlpEndpoint, Telemetry, parse_endpoint, setup_telemetry
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [
+        ("collector", OtlpEndpoint("grpc", "collector", 4317, True)),
+        ("collector:9999", OtlpEndpoint("grpc", "collector", 9999, True)),
+        (" 10.0.0.1 ", OtlpEndpoint("grpc", "10.0.0.1", 4317, True)),
+        ("[::1]:4000", OtlpEndpoint("grpc", "::1", 4000, True)),
+        ("grpc://collector", OtlpEndpoint("grpc", "collector", 4317, True)),
+        ("GRPC://collector", OtlpEndpoint("grpc", "collector", 4317, True)),
+        ("grpcs://collector", OtlpEndpoint("grpc", "collector", 4317, False)),
+        ("http://collector", OtlpEndpoint("http", "collector", 4318, True)),
+        ("http://collector:80/", OtlpEndpoint("http", "collector", 80, True)),
+        ("https://collector/team/otlp", OtlpEndpoint("http", "collector", 4318, False, "/team/otlp")),
+        ("https://collector/team/v1/traces", OtlpEndpoint("http", "collector", 4318, False, "/team")),
+    ],
+)
+def test_an_endpoint_is_read_by_its_scheme(text: str, endpoint: OtlpEndpoint) -> None:
+    assert parse_endpoint(text) == endpoint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "http://",
+        "grpc://:4317",
+        ":4317",
+        "ftp://collector",
+        "://x",
+        "http://u:p@h",
+        "h:port",
+        "h:99999",
+        "[::1",
+        "a b",
+        "http://h/?q=1",
+    ],
+)
+def test_another_scheme_or_a_missing_host_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected host"):
+        parse_endpoint(text)
+
+
+def test_the_path_stands_before_each_signal() -> None:
+    endpoint = parse_endpoint("https://collector/team")
+
+    assert endpoint.url("traces") == "https://collector:4318/team/v1/traces"
+    assert endpoint.url("metrics") == "https://collector:4318/team/v1/metrics"
+
+
+class Receiver:
+    """An OTLP/HTTP receiver on loopback that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, list[bytes]] = {}
+        bodies = self.bodies
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                bodies.setdefault(self.path, []).append(body)
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/team"
+        self._thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def spans(self) -> list[str]:
+        requests = [
+            ExportTraceServiceRequest.FromString(body) for body in self.bodies.get("/team/v1/traces", [])
+        ]
+        scopes = [
+            scope
+            for request in requests
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+        ]
+        return [span.name for scope in scopes for span in scope.spans]
+
+    def metrics(self) -> ExportMetricsServiceRequest:
+        return ExportMetricsServiceRequest.FromString(self.bodies["/team/v1/metrics"][-1])
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    receiver = Receiver()
+    yield receiver
+    receiver.close()
+
+
+def test_spans_arrive_and_lines_within_carry_their_ids(receiver: Receiver) -> None:
+    telemetry = setup_telemetry(receiver.url, "gateway", Registry())
+    stream = io.StringIO()
+    configure_logging("info", stream=stream)
+    assert telemetry.tracer is not None
+
+    with telemetry.tracer.start_as_current_span("holdfast.tx.acquire") as span:
+        get_logger("a").info("inside")
+        trace_id = f"{span.get_span_context().trace_id:032x}"
+    telemetry.shutdown()
+    get_logger("a").info("outside")
+    configure_logging("info")
+
+    inside, outside = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert inside["trace_id"] == trace_id
+    assert "trace_id" not in outside
+    assert receiver.spans() == ["holdfast.tx.acquire"]
+
+
+def test_metrics_of_every_kind_arrive(receiver: Receiver) -> None:
+    registry = Registry()
+    registry.counter("holdfast.lease.acquire", "Leases taken.", ("namespace",)).labels("default").inc(3)
+    registry.gauge("holdfast.lease.active", "Leases held.", callback=lambda: 7)
+    registry.histogram("holdfast.took", "Time.", unit="ms", bounds=(1.0, 10.0)).labels().observe(4)
+
+    setup_telemetry(receiver.url, "gateway", registry).shutdown()
+
+    resource = receiver.metrics().resource_metrics[0]
+    attributes = {item.key: item.value.string_value for item in resource.resource.attributes}
+    found = {metric.name: metric for metric in resource.scope_metrics[0].metrics}
+    point = found["holdfast.lease.acquire"].sum.data_points[0]
+    histogram = found["holdfast.took"].histogram.data_points[0]
+    assert (attributes["service.name"], attributes["holdfast.service"]) == ("holdfast", "gateway")
+    assert (point.as_double, point.attributes[0].value.string_value) == (3, "default")
+    assert found["holdfast.lease.active"].gauge.data_points[0].as_double == 7
+    assert (list(histogram.bucket_counts), histogram.sum, histogram.count) == ([0, 1, 0], 4, 1)
+
+
+def test_metrics_are_sent_again_and_again(receiver: Receiver) -> None:
+    registry = Registry()
+    asked = threading.Semaphore(0)
+
+    def answer() -> float:
+        asked.release()
+        return 1
+
+    registry.gauge("holdfast.asked", "h", callback=answer)
+    telemetry = setup_telemetry(receiver.url, "gateway", registry, metrics_interval_s=0.01)
+    for _ in range(3):
+        assert asked.acquire(timeout=30)
+    telemetry.shutdown()
+
+    assert len(receiver.bodies["/team/v1/metrics"]) >= 3
+
+
+async def test_requests_to_the_app_become_spans_of_the_callers_trace(receiver: Receiver) -> None:
+    telemetry = setup_telemetry(receiver.url, "gateway", Registry())
+    app = FastAPI()
+    seen: list[str] = []
+
+    @app.get("/v1/describe")
+    async def describe() -> None:
+        from opentelemetry.trace import get_current_span
+
+        seen.append(f"{get_current_span().get_span_context().trace_id:032x}")
+
+    telemetry.instrument(app)
+    parent = "0af7651916cd43dd8448eb211c80319c"
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://plane") as client:
+        await client.get("/v1/describe", headers={"traceparent": f"00-{parent}-b7ad6b7169203331-01"})
+    telemetry.shutdown()
+
+    assert seen == [parent]
+    assert receiver.spans() == ["GET /v1/describe"]
+
+
+def test_off_does_nothing_and_shutdown_may_be_repeated(receiver: Receiver) -> None:
+    off = setup_telemetry("", "gateway", Registry())
+    on = setup_telemetry(receiver.url, "gateway", Registry())
+    assert (off.is_on, off.tracer, on.is_on) == (False, None, True)
+
+    for telemetry in (off, on, on, Telemetry()):
+        telemetry.shutdown()
+
+    assert not on.is_on
+
+
+def test_while_off_opentelemetry_is_not_imported() -> None:
+    code = (
+        "import sys; from holdfast.common.telemetry import setup_telemetry; from holdfast.common.metrics import Registry;"
+        "setup_telemetry('', 'x', Registry()).shutdown();"
+        "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
