@@ -1,7 +1,18 @@
 """What all blob stores share."""
 
+import re
+
 from holdfast.storage.errors import InvalidBatch
 from holdfast.storage.port import BlobRef
+
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def checked_id(blob_id: str) -> str:
+    """The id, if it is one: a restore takes it from a file, and on disk it becomes a file name."""
+    if _ID.fullmatch(blob_id) is None:
+        raise InvalidBatch(f"{blob_id[:40]!r} is no blob id")
+    return blob_id
 
 
 def checked_end(ref: BlobRef, start: int, end: int | None) -> int:

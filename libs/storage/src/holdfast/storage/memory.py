@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from typing import Protocol, Self
 
 from holdfast.common.ids import uuid7
-from holdfast.storage.blob import checked_end
-from holdfast.storage.errors import BlobNotFound
+from holdfast.storage.blob import checked_end, checked_id
+from holdfast.storage.errors import BlobNotFound, InvalidBatch
 from holdfast.storage.local.shelf import MemoryShelf
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.local.upkeep import Upkeep
@@ -38,8 +38,8 @@ class MemoryBlobs:
         self._wall_s = options.clock.wall_s
         self._contents: dict[str, tuple[bytes, float]] = {}
 
-    def create(self, *, context: str = "") -> "MemoryBlobWriter":
-        return MemoryBlobWriter(self)
+    def create(self, *, context: str = "", blob_id: str | None = None) -> "MemoryBlobWriter":
+        return MemoryBlobWriter(self, uuid7() if blob_id is None else checked_id(blob_id))
 
     async def read(
         self, ref: BlobRef, *, context: str = "", start: int = 0, end: int | None = None
@@ -60,6 +60,11 @@ class MemoryBlobs:
     async def list(self) -> AsyncIterator[BlobInfo]:
         for blob_id, (content, created_at_s) in list(self._contents.items()):
             yield BlobInfo(blob_id, len(content), created_at_s)
+
+    async def remove(self, blob_id: str) -> bool:
+        if self._references.is_blob_referenced(blob_id):
+            return False
+        return self._contents.pop(blob_id, None) is not None
 
     async def sweep(self, *, grace_s: float) -> int:
         oldest_s = self._wall_s() - grace_s
@@ -82,8 +87,9 @@ class MemoryBlobs:
 class MemoryBlobWriter:
     """One blob on its way in."""
 
-    def __init__(self, blobs: MemoryBlobs) -> None:
+    def __init__(self, blobs: MemoryBlobs, blob_id: str) -> None:
         self._blobs = blobs
+        self._id = blob_id
         self._content = bytearray()
 
     async def __aenter__(self) -> Self:
@@ -96,7 +102,8 @@ class MemoryBlobWriter:
         self._content += chunk
 
     async def finish(self) -> BlobRef:
-        blob_id = uuid7()
+        if self._blobs.exists(self._id):
+            raise InvalidBatch(f"blob {self._id} exists already")
         content = bytes(self._content)
-        self._blobs.keep(blob_id, content)
-        return BlobRef(blob_id, len(content), hashlib.sha256(content).digest())
+        self._blobs.keep(self._id, content)
+        return BlobRef(self._id, len(content), hashlib.sha256(content).digest())

@@ -81,7 +81,8 @@ class BlobRef:
 
 
 class BlobInfo(NamedTuple):
-    """A stored blob as the sweeper sees it: size as stored, time of writing in Unix seconds."""
+    """A stored blob as the sweeper and a backup see it: bytes as they were written to this blob store, time of
+    writing in Unix seconds."""
 
     id: str
     stored_bytes: int
@@ -105,7 +106,9 @@ class BlobWriter(Protocol):
 class BlobStore(Protocol):
     """Streams of any size beside the records. `context` binds encrypted content to its use; plain stores ignore it."""
 
-    def create(self, *, context: str = "") -> BlobWriter: ...
+    def create(self, *, context: str = "", blob_id: str | None = None) -> BlobWriter:
+        """A new blob, under an id of its own or, for a restore, under the one it had; InvalidBatch if that is taken."""
+        ...
 
     def read(
         self, ref: BlobRef, *, context: str = "", start: int = 0, end: int | None = None
@@ -116,6 +119,10 @@ class BlobStore(Protocol):
     async def info(self, blob_id: str) -> BlobInfo | None: ...
 
     def list(self) -> AsyncIterator[BlobInfo]: ...
+
+    async def remove(self, blob_id: str) -> bool:
+        """Remove one blob now; False if a record refers to it or it does not exist."""
+        ...
 
     async def sweep(self, *, grace_s: float) -> int:
         """Remove blobs that no record refers to and that are older than `grace_s`; returns how many."""

@@ -34,8 +34,8 @@ class EncodedBlobStore:
         self._inner = inner
         self._codec = codec
 
-    def create(self, *, context: str = "") -> "EncodedBlobWriter":
-        return EncodedBlobWriter(self._inner.create(context=context), self._codec, context)
+    def create(self, *, context: str = "", blob_id: str | None = None) -> "EncodedBlobWriter":
+        return EncodedBlobWriter(self._inner.create(context=context, blob_id=blob_id), self._codec, context)
 
     def read(
         self, ref: BlobRef, *, context: str = "", start: int = 0, end: int | None = None
@@ -57,6 +57,12 @@ class EncodedBlobStore:
 
     def list(self) -> AsyncIterator[BlobInfo]:
         return self._inner.list()
+
+    async def remove(self, blob_id: str) -> bool:
+        return await self._inner.remove(blob_id)
+
+    async def remove(self, blob_id: str) -> bool:
+        return await self._inner.remove(blob_id)
 
     async def sweep(self, *, grace_s: float) -> int:
         return await self._inner.sweep(grace_s=grace_s)

@@ -1,6 +1,7 @@
 """Blobs as files: written beside, synced, then renamed into place; every chunk carries its checksum.
 
-file    `HFB1`, then chunks of 64 KiB (the last one shorter, an empty blob has none), each followed by its u32 crc
+file    `HFB1`, u64 size of the content, then chunks of 64 KiB (the last one shorter, an empty blob has none), each
+        followed by its u32 crc
 """
 
 import asyncio
@@ -13,15 +14,16 @@ from struct import Struct
 from typing import BinaryIO, Protocol, Self
 
 from holdfast.common.ids import uuid7
-from holdfast.storage.blob import checked_end
+from holdfast.storage.blob import checked_end, checked_id
 from holdfast.storage.disk.journal import sync_folder
-from holdfast.storage.errors import BlobNotFound, StoreCorrupt
+from holdfast.storage.errors import BlobNotFound, InvalidBatch, StoreCorrupt
 from holdfast.storage.foreign import from_os
 from holdfast.storage.port import BlobInfo, BlobRef
 
 CHUNK_BYTES = 64 << 10
 STEP_BYTES = 1 << 20  # What one trip to a thread reads or writes.
 _MAGIC = b"HFB1"
+_HEADER = Struct(">4sQ")
 _CRC = Struct(">I")
 _STORED_CHUNK_BYTES = CHUNK_BYTES + _CRC.size
 
@@ -44,8 +46,10 @@ class FileBlobs:
         for left_over in self._incoming.iterdir():
             left_over.unlink()
 
-    def create(self, *, context: str = "") -> "FileBlobWriter":
-        blob_id = uuid7()
+    def create(self, *, context: str = "", blob_id: str | None = None) -> "FileBlobWriter":
+        blob_id = uuid7() if blob_id is None else checked_id(blob_id)
+        if self.exists(blob_id):
+            raise InvalidBatch(f"blob {blob_id} exists already")
         return FileBlobWriter(blob_id, self._incoming / blob_id, self._path(blob_id))
 
     async def read(
@@ -55,7 +59,7 @@ class FileBlobs:
         path = self._path(ref.id)
         with from_os(f"reading blob {ref.id}"):
             try:
-                file = await asyncio.to_thread(path.open, "rb")
+                file = await asyncio.to_thread(_open_whole, path)
             except FileNotFoundError as error:
                 raise BlobNotFound(f"blob {ref.id} does not exist, or was swept") from error
             with file:
@@ -70,12 +74,18 @@ class FileBlobs:
             stat = self._path(blob_id).stat()
         except FileNotFoundError:
             return None
-        return BlobInfo(blob_id, stat.st_size, stat.st_mtime)
+        return BlobInfo(blob_id, _content_bytes(stat.st_size), stat.st_mtime)
 
     async def list(self) -> AsyncIterator[BlobInfo]:
         for drawer in await asyncio.to_thread(lambda: sorted(self._folder.glob("??"))):
             for info in await asyncio.to_thread(_infos, drawer):
                 yield info
+
+    async def remove(self, blob_id: str) -> bool:
+        if self._references.is_blob_referenced(blob_id) or not self.exists(blob_id):
+            return False
+        self._path(blob_id).unlink(missing_ok=True)
+        return True
 
     async def sweep(self, *, grace_s: float) -> int:
         removed = 0
@@ -145,7 +155,7 @@ class FileBlobWriter:
 
     def _open(self) -> BinaryIO:
         file = self._incoming.open("xb")
-        file.write(_MAGIC)
+        file.write(_HEADER.pack(_MAGIC, 0))
         return file
 
     def _append(self, file: BinaryIO, piece: bytes) -> None:
@@ -157,6 +167,8 @@ class FileBlobWriter:
 
     def _keep(self, file: BinaryIO) -> None:
         with file:
+            file.seek(0)
+            file.write(_HEADER.pack(_MAGIC, self._size_bytes))
             file.flush()
             os.fsync(file.fileno())
         self._final.parent.mkdir(mode=0o700, exist_ok=True)
@@ -172,12 +184,27 @@ class FileBlobWriter:
 def _infos(folder: Path) -> list[BlobInfo]:
     with os.scandir(folder) as entries:
         stats = [(entry.name, entry.stat()) for entry in entries]
-    return [BlobInfo(name, stat.st_size, stat.st_mtime) for name, stat in stats]
+    return [BlobInfo(name, _content_bytes(stat.st_size), stat.st_mtime) for name, stat in stats]
+
+
+def _content_bytes(file_bytes: int) -> int:
+    whole, rest = divmod(max(0, file_bytes - _HEADER.size), _STORED_CHUNK_BYTES)
+    return whole * CHUNK_BYTES + max(0, rest - _CRC.size)
+
+
+def _open_whole(path: Path) -> BinaryIO:
+    """A file cut at a chunk's border has good checksums all the same: its header tells."""
+    file = path.open("rb")
+    header = file.read(_HEADER.size)
+    if header != _HEADER.pack(_MAGIC, _content_bytes(os.fstat(file.fileno()).st_size)):
+        file.close()
+        raise StoreCorrupt(f"blob {path} is damaged or cut short; restore a backup")
+    return file
 
 
 def _read_step(file: BinaryIO, path: Path, start: int, end: int) -> bytes:
     first = start // CHUNK_BYTES
-    file.seek(len(_MAGIC) + first * _STORED_CHUNK_BYTES)
+    file.seek(_HEADER.size + first * _STORED_CHUNK_BYTES)
     wanted = (end - first * CHUNK_BYTES + CHUNK_BYTES - 1) // CHUNK_BYTES
     raw = file.read(wanted * _STORED_CHUNK_BYTES)
     plain = b"".join(_checked_chunks(raw, path))

@@ -10,6 +10,7 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 from holdfast.common.clock import Clock
+from holdfast.storage.blob import checked_id
 from holdfast.storage.errors import BlobNotFound, InvalidBatch, StorageError, StoreCorrupt
 from holdfast.storage.port import BlobInfo, BlobRef
 from holdfast.storage.postgres.connection import Connections
@@ -20,6 +21,11 @@ LIST_PAGE_BLOBS = 500
 SWEEP_PAGE_BLOBS = 100
 
 _ADD_CHUNK = "INSERT INTO blob_chunks (blob_id, seq, data, crc32) VALUES ($1, $2, $3, $4)"
+_BEGIN = "INSERT INTO blobs (id, created_at) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING RETURNING id"
+_REMOVE = (
+    "DELETE FROM blobs b WHERE b.id = $1 "
+    "AND NOT EXISTS (SELECT FROM blob_refs r WHERE r.blob_id = b.id) RETURNING b.id"
+)
 _READ_CHUNK = "SELECT data, crc32 FROM blob_chunks WHERE blob_id = $1 AND seq = $2"
 
 
@@ -30,15 +36,16 @@ class PostgresBlobs:
         self._connections = connections
         self._clock = clock
 
-    def create(self, *, context: str = "") -> "PostgresBlobWriter":
-        return PostgresBlobWriter(self._connections, self._clock)
+    def create(self, *, context: str = "", blob_id: str | None = None) -> "PostgresBlobWriter":
+        new_id = str(uuid.uuid4()) if blob_id is None else checked_id(blob_id)
+        return PostgresBlobWriter(self._connections, self._clock, new_id)
 
     async def read(
         self, ref: BlobRef, *, context: str = "", start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
+        if start < 0 or (end is not None and end < start):
+            raise InvalidBatch(f"bytes {start} to {end} are no part of a blob")
         size_bytes = await self._size_bytes(ref.id)
-        if start < 0:
-            raise InvalidBatch(f"a blob can't be read from byte {start}")
         position, end = start, size_bytes if end is None else min(end, size_bytes)
         while position < end:
             seq, offset = divmod(position, CHUNK_BYTES)
@@ -65,6 +72,13 @@ class PostgresBlobs:
             if len(infos) < LIST_PAGE_BLOBS:
                 return
             last_id = infos[-1].id
+
+    async def remove(self, blob_id: str) -> bool:
+        async with self._connections.use() as connection, connection.transaction():
+            # Two steps, as in the sweep: a commit that refers to the blob is waited for, and then seen.
+            await connection.execute("SELECT FROM blobs WHERE id = $1 FOR UPDATE", blob_id)
+            removed = await connection.fetchval(_REMOVE, blob_id)
+        return removed is not None
 
     async def sweep(self, *, grace_s: float) -> int:
         """Unfinished blobs go too once they are older than `grace_s`; they are not counted."""
@@ -119,10 +133,10 @@ class PostgresBlobs:
 class PostgresBlobWriter:
     """The `BlobWriter` of the port. Holds a connection only while a chunk is written."""
 
-    def __init__(self, connections: Connections, clock: Clock) -> None:
+    def __init__(self, connections: Connections, clock: Clock, blob_id: str) -> None:
         self._connections = connections
         self._clock = clock
-        self._id = str(uuid.uuid4())
+        self._id = blob_id
         self._buffer = bytearray()
         self._hash = hashlib.sha256()
         self._size_bytes = 0
@@ -132,9 +146,9 @@ class PostgresBlobWriter:
     async def __aenter__(self) -> Self:
         created_at = datetime.fromtimestamp(self._clock.wall_s(), UTC)
         async with self._connections.use() as connection:
-            await connection.execute(
-                "INSERT INTO blobs (id, created_at) VALUES ($1, $2)", self._id, created_at
-            )
+            begun = await connection.fetchval(_BEGIN, self._id, created_at)
+        if begun is None:
+            raise InvalidBatch(f"blob {self._id} exists already")
         return self
 
     async def write(self, chunk: bytes) -> None:
