@@ -1,5 +1,6 @@
 """The root of everything a client may be told: an error knows its wire code and its HTTP status."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 
@@ -14,6 +15,14 @@ class HoldfastError(Exception):
         self.detail = detail
         self.retry_after_s = retry_after_s
 
+    def fields(self) -> Mapping[str, str | int]:
+        """Further members of the error body (`current_version`, `leader_endpoint`, …); zero values are left out."""
+        return {}
+
+    def headers(self) -> Mapping[str, str]:
+        """Further headers of the error answer, such as `X-Lockd-QRF-State`."""
+        return {}
+
 
 class InvalidBody(HoldfastError):
     """The request body is not what this endpoint takes."""
@@ -21,10 +30,22 @@ class InvalidBody(HoldfastError):
     code, status = "invalid_body", 400
 
 
+class InvalidRequest(HoldfastError):
+    """The bytes are not an HTTP/1.1 request that this server understands."""
+
+    code, status = "invalid_request", 400
+
+
 class MethodNotAllowed(HoldfastError):
     """The path exists, the method does not."""
 
     code, status = "method_not_allowed", 405
+
+
+class RequestTimeout(HoldfastError):
+    """The client took too long to send its request."""
+
+    code, status = "request_timeout", 408
 
 
 class BodyTooLarge(HoldfastError):
@@ -37,6 +58,12 @@ class HeadersTooLarge(HoldfastError):
     """The request line and headers are above the limit."""
 
     code, status = "headers_too_large", 431
+
+
+class TooManyConnections(HoldfastError):
+    """The server holds as many connections as it may."""
+
+    code, status = "too_many_connections", 503
 
 
 class ShutdownDraining(HoldfastError):

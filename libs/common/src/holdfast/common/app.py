@@ -1,0 +1,141 @@
+"""The one shape of all services' apps: `create_app(settings)` of each service calls `build_app`."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
+from starlette.requests import Request as StarletteRequest
+from starlette.responses import PlainTextResponse, Response
+
+from holdfast.common.drain import Drain
+from holdfast.common.edge import EdgeMiddleware
+from holdfast.common.errors import HoldfastError, InvalidBody, MethodNotAllowed
+from holdfast.common.express.hooks import Admit, Hooks, HttpMetrics, Trace
+from holdfast.common.express.message import Answer
+from holdfast.common.express.route import Table, compile_table
+from holdfast.common.express.router import ExpressRouter
+from holdfast.common.health import Health, health_routes, package_version
+from holdfast.common.metrics import Registry
+from holdfast.common.wire_errors import error_answer
+
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+
+_NOT_FOUND: Final = "404 page not found\n"  # What lockd answers to an unknown path; its clients know it.
+
+
+@dataclass(frozen=True, slots=True)
+class AppParts:
+    """What the server runner needs to know of an app."""
+
+    service: str
+    table: Table
+    hooks: Hooks
+    drain: Drain
+    health: Health
+    registry: Registry
+
+
+def build_app(
+    service: str,
+    *,
+    express_routers: Sequence[ExpressRouter] = (),
+    lifespan: Lifespan | None = None,
+    health: Health | None = None,
+    registry: Registry | None = None,
+    drain: Drain | None = None,
+    admit: Admit | None = None,
+    trace: Trace | None = None,
+) -> FastAPI:
+    """An app with health, metrics, docs, error envelopes and these express routes; more routes may be added."""
+    registry = registry or Registry()
+    drain = drain or Drain()
+    health = health or Health(drain=drain)
+    hooks = Hooks(admit=admit, metrics=HttpMetrics(registry), trace=trace)
+    table = compile_table([route for router in express_routers for route in router.routes])
+    app = FastAPI(
+        title=f"holdfast {service}",
+        version=package_version(),
+        lifespan=lifespan or _no_lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.parts = AppParts(service, table, hooks, drain, health, registry)
+    app.router.routes.extend(route for router in express_routers for route in router.fastapi_routes(hooks))
+    app.router.routes.extend(health_routes(service, health, registry))
+    app.add_middleware(EdgeMiddleware, metrics=hooks.metrics)
+    _handle_errors(app, table)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
+    return app
+
+
+def parts_of(app: FastAPI) -> AppParts:
+    """The parts that `build_app` gave an app."""
+    return cast(AppParts, app.state.parts)
+
+
+@asynccontextmanager
+async def _no_lifespan(app: FastAPI) -> AsyncIterator[None]:
+    yield
+
+
+def _handle_errors(app: FastAPI, table: Table) -> None:
+    async def on_holdfast_error(request: StarletteRequest, error: Exception) -> Response:
+        assert isinstance(error, HoldfastError)
+        return _response(error_answer(error))
+
+    async def on_invalid_request(request: StarletteRequest, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return _response(error_answer(InvalidBody(_validation_text(error))))
+
+    async def on_http_exception(request: StarletteRequest, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return _http_exception_response(request, error, table)
+
+    app.add_exception_handler(HoldfastError, on_holdfast_error)
+    app.add_exception_handler(RequestValidationError, on_invalid_request)
+    app.add_exception_handler(HTTPException, on_http_exception)
+
+
+def _http_exception_response(request: StarletteRequest, error: HTTPException, table: Table) -> Response:
+    """Routes of ours raise HoldfastErrors; what arrives here comes from the framework itself."""
+    if error.status_code == 404:
+        return PlainTextResponse(_NOT_FOUND, status_code=404)
+    if error.status_code == 405:
+        methods = table.get(request.url.path.encode("utf-8", "surrogateescape"), {})
+        allowed = ", ".join(sorted(method.decode() for method in methods))
+        response = _response(error_answer(MethodNotAllowed("this path does not know this method")))
+        response.headers["allow"] = allowed or (error.headers or {}).get("Allow", "")
+        return response
+    if error.status_code >= 500:
+        return _response(error_answer(HoldfastError("internal server error")))
+    return _response(error_answer(InvalidBody(str(error.detail))), status=error.status_code)
+
+
+def _response(answer: Answer, *, status: int | None = None) -> Response:
+    response = Response(answer.body, status_code=status or answer.status)
+    response.raw_headers = [*answer.headers, (b"content-length", str(len(answer.body)).encode())]
+    return response
+
+
+def _validation_text(error: RequestValidationError) -> str:
+    problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()[:5]]
+    return "; ".join(problems)[:1000]
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """FastAPI documents its own 422 for every body; ours is 400 with the error envelope."""
+    if app.openapi_schema is None:
+        schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        for methods in schema["paths"].values():
+            for operation in methods.values():
+                operation["responses"].pop("422", None)
+        for name in ("HTTPValidationError", "ValidationError"):
+            schema.get("components", {}).get("schemas", {}).pop(name, None)
+        app.openapi_schema = schema
+    return app.openapi_schema

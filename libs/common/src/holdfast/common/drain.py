@@ -1,0 +1,91 @@
+"""The last seconds of a server: leases may still be used and released, new ones are refused."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.common.clock import Clock, SystemClock
+from holdfast.common.errors import ShutdownDraining
+from holdfast.common.logging import get_logger
+
+SHARE_OF_BUDGET: Final = 0.8
+_CHECK_EVERY_S: Final = 0.25
+
+_log = get_logger("server.shutdown.controller")
+
+
+def drain_window_s(drain_grace_s: float, shutdown_timeout_s: float) -> float:
+    """How long a drain may take: the rest of the shutdown budget is for closing connections."""
+    return max(0.0, min(drain_grace_s, shutdown_timeout_s * SHARE_OF_BUDGET))
+
+
+class Drain:
+    """Whether this server is draining, and for how long it still will."""
+
+    def __init__(self, *, active_leases: Callable[[], int] | None = None, clock: Clock | None = None) -> None:
+        self.active_leases: Callable[[], int] = active_leases or (lambda: 0)
+        self.is_draining = False
+        self._clock: Clock = clock or SystemClock()
+        self._ends_at_s = 0.0
+        self._changed = asyncio.Event()
+
+    def remaining_s(self) -> float:
+        """Seconds left of the window; 0 when not draining."""
+        return max(0.0, self._ends_at_s - self._clock.monotonic_s()) if self.is_draining else 0.0
+
+    def refuse_new_work(self) -> None:
+        """Raise ShutdownDraining while draining: acquire and dequeue call this first."""
+        if self.is_draining:
+            raise ShutdownDraining(
+                "server is draining existing leases", retry_after_s=max(1.0, self.remaining_s())
+            )
+
+    def lease_ended(self) -> None:
+        """A lease was released or expired: look again whether any is left."""
+        self._changed.set()
+
+    def begin(self, window_s: float) -> None:
+        """Refuse new work from now on."""
+        self.is_draining = True
+        self._ends_at_s = self._clock.monotonic_s() + window_s
+
+    def cut_short(self) -> None:
+        """End the window now; what is left is not waited for."""
+        self._ends_at_s = self._clock.monotonic_s()
+        self._changed.set()
+
+    async def run(self, window_s: float) -> None:
+        """Begin, and wait until no lease is left or the window is over."""
+        self.begin(window_s)
+        active = self.active_leases()
+        if window_s <= 0 or active == 0:
+            _log.info("shutdown.drain.skip", active_leases=active, grace_period=window_s)
+            return
+        started_s = self._clock.monotonic_s()
+        _log.info(
+            "shutdown.drain.begin",
+            active_leases=active,
+            grace_period=window_s,
+            force_release=False,
+            notify_clients=True,
+        )
+        remaining = await self._wait_until_free()
+        _log.info(
+            "shutdown.drain.complete",
+            active_leases=active,
+            released=max(0, active - remaining),
+            forced_releases=0,
+            remaining=remaining,
+            elapsed=round(self._clock.monotonic_s() - started_s, 3),
+        )
+
+    async def _wait_until_free(self) -> int:
+        """Leases tell when they end; the short wait is for those that expire without anybody noticing."""
+        while (remaining := self.active_leases()) > 0 and self.remaining_s() > 0:
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(min(_CHECK_EVERY_S, self.remaining_s())):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+        return remaining

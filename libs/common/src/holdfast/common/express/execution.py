@@ -1,0 +1,57 @@
+"""The one way a hot request is run, whoever serves it: admit, validate, handle, turn errors into answers."""
+
+from time import perf_counter
+from typing import Final
+
+from holdfast.common.errors import HoldfastError
+from holdfast.common.express.hooks import Hooks
+from holdfast.common.express.message import Answer, Request
+from holdfast.common.express.route import Route
+from holdfast.common.logging import current_cid, get_logger
+from holdfast.common.wire_errors import error_answer, internal_error_answer
+
+STATUS_CLIENT_GONE: Final = 499
+"""Counted, never sent: the client hung up before there was an answer."""
+
+_log = get_logger("api.http.router")
+
+
+async def execute(route: Route, request: Request, hooks: Hooks) -> Answer:
+    """Run the handler of a route; whatever goes wrong becomes an answer, except the client hanging up."""
+    current_cid.set(request.correlation_id)
+    if hooks.metrics is None and hooks.trace is None:
+        return await _run(route, request, hooks)
+    return await _run_observed(route, request, hooks)
+
+
+async def _run(route: Route, request: Request, hooks: Hooks) -> Answer:
+    try:
+        if hooks.admit is not None:
+            pause = hooks.admit(route, request)
+            if pause is not None:
+                await pause
+        return await route.handler(request, route.parse(request.body))
+    except HoldfastError as error:
+        return error_answer(error)
+    except Exception as error:  # noqa: BLE001 - the edge of the request's task: a defect is logged and hidden
+        _log.error("http.handler.failed", method=request.method, path=request.path, exception=error)
+        return internal_error_answer()
+
+
+async def _run_observed(route: Route, request: Request, hooks: Hooks) -> Answer:
+    metrics = hooks.metrics
+    finish_trace = None if hooks.trace is None else hooks.trace(route, request)
+    status = STATUS_CLIENT_GONE
+    started_s = perf_counter()
+    if metrics is not None:
+        metrics.in_flight += 1
+    try:
+        answer = await _run(route, request, hooks)
+        status = answer.status
+        return answer
+    finally:
+        if metrics is not None:
+            metrics.in_flight -= 1
+            metrics.observe(route.path, request.method, status, perf_counter() - started_s)
+        if finish_trace is not None:
+            finish_trace(status)

@@ -1,0 +1,52 @@
+"""What a server may attach to every hot request: admission, metrics, tracing. What is not attached costs nothing."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from holdfast.common.express.message import Request
+from holdfast.common.express.route import Route
+from holdfast.common.metrics import Counter, Histogram, Registry
+
+Admit = Callable[[Route, Request], Awaitable[None] | None]
+"""Lets a request in by returning None, delays it by an awaitable, refuses it by raising a HoldfastError."""
+
+FinishTrace = Callable[[int], None]
+Trace = Callable[[Route, Request], FinishTrace | None]
+"""Begins a span inside the request's task and returns what ends it with the status; None when not sampled."""
+
+
+class HttpMetrics:
+    """Requests by route, method and status, their duration, and how many run right now."""
+
+    __slots__ = ("_children", "_duration", "_requests", "in_flight")
+
+    def __init__(self, registry: Registry) -> None:
+        self.in_flight = 0
+        self._requests = registry.counter(
+            "holdfast.http.requests", "HTTP requests by route and status.", ("route", "method", "status")
+        )
+        self._duration = registry.histogram(
+            "holdfast.http.request.duration", "From a complete request to its answer.", ("route",), unit="ms"
+        )
+        registry.gauge(
+            "holdfast.http.in_flight", "HTTP requests being served.", callback=lambda: float(self.in_flight)
+        )
+        self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+
+    def observe(self, route: str, method: str, status: int, duration_s: float) -> None:
+        """Count one answered request; `route` and `method` come from our own routes, never from the client."""
+        children = self._children.get((route, method, status))
+        if children is None:
+            children = self._requests.labels(route, method, str(status)), self._duration.labels(route)
+            self._children[route, method, status] = children
+        children[0].value += 1
+        children[1].observe(duration_s * 1000)
+
+
+@dataclass(slots=True)
+class Hooks:
+    """The attachments of one app."""
+
+    admit: Admit | None = None
+    metrics: HttpMetrics | None = None
+    trace: Trace | None = None

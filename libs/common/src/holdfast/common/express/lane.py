@@ -1,0 +1,93 @@
+"""What all connections of one server share: the table, the hooks, the limits, the clock and the common headers."""
+
+import asyncio
+from collections.abc import Callable
+from email.utils import formatdate
+from typing import TYPE_CHECKING
+
+from holdfast.common.express.hooks import Hooks
+from holdfast.common.express.limits import DEFAULT_LIMITS, Limits
+from holdfast.common.express.message import Header
+from holdfast.common.express.route import Table
+
+if TYPE_CHECKING:
+    from holdfast.common.express.protocol import ExpressProtocol
+
+_SWEEP_EVERY_TICKS = 5
+
+
+class Lane:
+    """Shared state of the connections; `tick` moves its coarse clock about ten times a second.
+
+    A coarse clock and one sweep over all connections replace a timer per request: the hot path only writes a number.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        hooks: Hooks | None = None,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        is_express: bool = True,
+        accepts_peer: Callable[[bytes], bool] | None = None,
+    ) -> None:
+        self.table: Table = table if is_express else {}
+        self.hooks = hooks or Hooks()
+        self.limits = limits
+        self.accepts_peer = accepts_peer
+        self.is_draining = False
+        self.is_closing = False
+        self.now_s = 0.0
+        self.common_head = b""
+        # One list for ever, changed in place: uvicorn's cycles look at it when they send, not when they begin.
+        self.default_headers: list[Header] = []
+        self.connections: set[ExpressProtocol] = set()
+        self.half_closed: set[ExpressProtocol] = set()
+        self.is_empty = asyncio.Event()
+        self._ticks = 0
+        self._wall_s = -1
+
+    def tick(self, now_s: float, wall_s: float) -> None:
+        """Let time pass: renew the date, look after half-closed and slow connections."""
+        self.now_s = now_s
+        if int(wall_s) != self._wall_s:
+            self._wall_s = int(wall_s)
+            self._renew_common_headers()
+        for connection in list(self.half_closed):
+            connection.check_half_closed(now_s)
+        self._ticks += 1
+        if self._ticks % _SWEEP_EVERY_TICKS == 0 or self.is_closing:
+            for connection in list(self.connections):
+                connection.sweep(now_s)
+
+    def begin_drain(self) -> None:
+        """From now on every answer says `Shutdown-Imminent: true`."""
+        self.is_draining = True
+        self._renew_common_headers()
+
+    def begin_close(self) -> None:
+        """From now on every answer ends its connection, and idle connections are closed."""
+        self.is_closing = True
+        for connection in list(self.connections):
+            connection.shutdown()
+        if not self.connections:
+            self.is_empty.set()
+
+    def forget(self, connection: "ExpressProtocol") -> None:
+        """A connection is over; `is_empty` tells when it was the last of a closing server."""
+        self.connections.discard(connection)
+        self.half_closed.discard(connection)
+        if self.is_closing and not self.connections:
+            self.is_empty.set()
+
+    def abort(self) -> None:
+        """Drop every connection at once."""
+        for connection in list(self.connections):
+            connection.transport.abort()
+
+    def _renew_common_headers(self) -> None:
+        headers = [(b"date", formatdate(self._wall_s, usegmt=True).encode())]
+        if self.is_draining:
+            headers.append((b"shutdown-imminent", b"true"))
+        self.default_headers[:] = headers
+        self.common_head = b"".join(b"%b: %b\r\n" % header for header in headers)

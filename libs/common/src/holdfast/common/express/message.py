@@ -1,0 +1,92 @@
+"""A request and its answer as the handlers of hot endpoints see them, free of ASGI."""
+
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import parse_qsl
+
+from pydantic_core import to_json
+
+from holdfast.common.errors import InvalidRequest
+
+Header = tuple[bytes, bytes]
+
+QUERY_FIELDS_MAX: Final = 256
+JSON_HEADERS: Final[list[Header]] = [(b"content-type", b"application/json")]
+
+
+class Request:
+    """One request, complete with its body; header names are lower case, repeated ones stay repeated."""
+
+    __slots__ = (
+        "_parameters",
+        "body",
+        "client",
+        "correlation_id",
+        "headers",
+        "method",
+        "path",
+        "peer_certificate",
+        "query_string",
+    )
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        query_string: bytes,
+        headers: list[Header],
+        body: bytes,
+        client: tuple[str, int] | None,
+        peer_certificate: bytes | None,
+        correlation_id: str,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query_string = query_string
+        self.headers = headers
+        self.body = body
+        self.client = client
+        self.peer_certificate = peer_certificate
+        self.correlation_id = correlation_id
+        self._parameters: dict[str, str] | None = None
+
+    def header(self, name: bytes) -> str | None:
+        """The first value of a header (its name in lower case), trimmed; None when it was not sent."""
+        for key, value in self.headers:
+            if key == name:
+                return value.strip().decode("latin-1")
+        return None
+
+    def query(self, name: str) -> str | None:
+        """The first value of a query parameter; None when it was not sent."""
+        if self._parameters is None:
+            self._parameters = _parse_query(self.query_string) if self.query_string else {}
+        return self._parameters.get(name)
+
+
+def _parse_query(query_string: bytes) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(
+            query_string.decode("latin-1"), keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX
+        )
+    except ValueError as error:
+        raise InvalidRequest(f"the query has more than {QUERY_FIELDS_MAX} parameters") from error
+    # The first of a repeated name counts, as in Go's url.Values.Get, which the clients were written against.
+    return dict(reversed(pairs))
+
+
+class Answer:
+    """What goes back: the lane and ASGI add date, content-length and correlation id themselves."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, body: bytes = b"", headers: list[Header] | None = None) -> None:
+        self.status = status
+        self.body = body
+        self.headers: list[Header] = [] if headers is None else headers
+
+
+def json_answer(value: object, *, status: int = 200, headers: Iterable[Header] = ()) -> Answer:
+    """One compact JSON value and a newline; members that are None are left out."""
+    body = to_json(value, exclude_none=True) + b"\n"
+    return Answer(status, body, [*JSON_HEADERS, *headers] if headers else JSON_HEADERS)

@@ -1,0 +1,479 @@
+"""The express lane: uvicorn's HTTP/1.1 protocol that answers the routes of a table without going through ASGI.
+
+A connection reads requests (`_phase`) and answers them one after the other (`_is_busy`), so that pipelined answers
+keep their order. What it has read ahead waits in `_queue` (whole requests) and `_unparsed` (bytes):
+
+    IDLE --first byte--> HEAD --headers--> BODY --last byte--> IDLE     a request was queued or started
+      any --malformed, too large, too slow--> REFUSED                   one last answer, further input is dropped
+"""
+
+import asyncio
+from collections import deque
+from typing import Any, Final, cast
+from urllib.parse import unquote
+
+import httptools
+from uvicorn._types import HTTPScope
+from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from holdfast.common.correlation import HEADER as CORRELATION_HEADER
+from holdfast.common.correlation import correlation_id, correlation_id_of
+from holdfast.common.errors import (
+    HeadersTooLarge,
+    HoldfastError,
+    InvalidRequest,
+    RequestTimeout,
+    TooManyConnections,
+)
+from holdfast.common.express.execution import execute
+from holdfast.common.express.hang_up import is_peer_gone
+from holdfast.common.express.lane import Lane
+from holdfast.common.express.message import Request
+from holdfast.common.express.route import Route
+from holdfast.common.express.scope import PEER_CERTIFICATE
+from holdfast.common.express.wire import render, render_refusal
+
+SLICE_BYTES: Final = 16 * 1024
+"""Input is parsed in slices of this size, so that one read cannot queue thousands of pipelined requests."""
+
+_PROBE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+# Plain numbers, not an Enum: they are compared several times per request.
+_IDLE: Final = 0
+_HEAD: Final = 1
+_BODY: Final = 2
+_REFUSED: Final = 3
+
+Job = tuple[Route, Request, bool]
+
+
+class ExpressProtocol(HttpToolsProtocol):
+    """One connection. `lane` is set by `bound_to`, because uvicorn makes its protocols from a class."""
+
+    lane: Lane
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.peer_certificate: bytes | None = None
+        self._limits = self.lane.limits
+        self._create_task = self.loop.create_task
+        self._phase = _IDLE
+        self._since_s = self.lane.now_s
+        self._quiet_bytes = 0
+        self._write_paused_s = 0.0
+        self._is_busy = False
+        self._is_eof = False
+        self._close_at_s: float | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._running: RequestResponseCycle | None = None
+        self._queue: deque[Job | RequestResponseCycle] = deque()
+        self._unparsed = b""
+        self._refusal: HoldfastError | None = None
+        self._route: Route | None = None
+        self._query = b""
+        self._correlation_id: bytes | None = None
+        self._keeps_alive = True
+        self._body: bytes | bytearray = b""
+
+    # The connection begins and ends.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn narrows it
+        super().connection_made(transport)
+        lane = self.lane
+        lane.connections.add(self)
+        ssl_object = transport.get_extra_info("ssl_object")
+        if ssl_object is not None:
+            self.peer_certificate = ssl_object.getpeercert(True)
+            if lane.accepts_peer is not None and not lane.accepts_peer(self.peer_certificate or b""):
+                transport.abort()
+                return
+        if len(lane.connections) > self._limits.connections_max:
+            self._refuse(
+                TooManyConnections("the server has too many connections; try again", retry_after_s=1)
+            )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lane.forget(self)
+        self._phase = _REFUSED
+        self._unparsed = b""
+        for item in (self._running, *self._queue):
+            if isinstance(item, RequestResponseCycle) and not item.response_complete:
+                item.disconnected = True
+                item.message_event.set()
+        self._queue.clear()
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio asks whether to keep the sending side open
+        """A client may close its sending side and still wait for the answer, or be gone: only a write can tell."""
+        if not self._is_busy or self._refusal is not None or self.scheme == "https":
+            return False  # Nothing to wait for, or TLS, which knows no half-closed connection.
+        self._is_eof = True
+        self._close_at_s = self.lane.now_s + self._limits.half_close_grace_s
+        self.lane.half_closed.add(self)
+        has_begun_answer = self._running is not None and self._running.response_started
+        if not has_begun_answer and self.parser.get_http_version() != "1.0":
+            # A 1xx answer is nothing to a client that waits, and brings a reset from one that is gone.
+            self.transport.write(_PROBE)
+        return True
+
+    def check_half_closed(self, now_s: float) -> None:
+        """Cancel the work of a client that closed its sending side and then went away, or waits for too long."""
+        if is_peer_gone(self.transport) or now_s >= (self._close_at_s or now_s):
+            self.transport.abort()
+
+    def shutdown(self) -> None:
+        """Finish what runs, then close; an idle connection gets a moment for a request that is on its way."""
+        last = self._queue[-1] if self._queue else self._running
+        if isinstance(last, RequestResponseCycle):
+            last.keep_alive = False
+        self._since_s = self.lane.now_s
+
+    def sweep(self, now_s: float) -> None:
+        """Called a few times a second: is this connection too slow for its phase?"""
+        limits = self._limits
+        waited_s = now_s - self._since_s
+        if self._close_at_s is not None:
+            if now_s >= self._close_at_s:
+                self.transport.abort()
+        elif self.flow.write_paused and now_s - self._write_paused_s > limits.write_timeout_s:
+            self.transport.abort()
+        elif self._phase == _IDLE and not self._is_busy:
+            idle_s_max = limits.idle_close_s if self.lane.is_closing else limits.keep_alive_timeout_s
+            if waited_s > idle_s_max:
+                self.transport.close()
+        elif self._phase == _HEAD and waited_s > limits.head_timeout_s:
+            self._refuse(RequestTimeout("the request headers took too long to arrive"))
+        elif self._phase == _BODY and waited_s > limits.body_timeout_s and not self.flow.read_paused:
+            self._refuse(RequestTimeout("the request body took too long to arrive"))
+
+    def pause_writing(self) -> None:
+        self._write_paused_s = self.lane.now_s
+        super().pause_writing()
+
+    # Bytes come in.
+
+    def data_received(self, data: bytes) -> None:
+        if self._phase == _REFUSED:
+            return
+        if self._unparsed or len(data) > SLICE_BYTES:
+            self._unparsed += data
+            self._parse_slices()
+        else:
+            self._parse(data)
+
+    def _parse_slices(self) -> None:
+        while self._unparsed and not self._queue and self._phase != _REFUSED:
+            piece, self._unparsed = self._unparsed[:SLICE_BYTES], self._unparsed[SLICE_BYTES:]
+            self._parse(piece)
+        if self._unparsed:
+            self.flow.pause_reading()
+
+    def _parse(self, data: bytes) -> None:
+        was_reading = self._phase != _IDLE
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            # The request was served as if it had asked for no upgrade; what follows it is the next request.
+            self._unparsed = data[upgrade.args[0] :] + self._unparsed
+            self._parse_slices()
+        except httptools.HttpParserError as error:
+            if self._phase != _REFUSED:
+                cause = error.__context__
+                self._refuse(cause if isinstance(cause, HoldfastError) else InvalidRequest(_explain(error)))
+        if self._phase != _IDLE and was_reading:
+            self._quiet_bytes += len(data)
+            if self._quiet_bytes > self._limits.head_bytes and self._phase != _REFUSED:
+                self._refuse(
+                    HeadersTooLarge(f"request line and headers exceed {self._limits.head_bytes} bytes")
+                )
+
+    def on_message_begin(self) -> None:
+        self.url = b""
+        self.headers = []
+        self._phase = _HEAD
+        self._since_s = self.lane.now_s
+        self._quiet_bytes = 0
+
+    def on_headers_complete(self) -> None:
+        if self._phase == _REFUSED:
+            return
+        if len(self.headers) > self._limits.headers_max:
+            raise HeadersTooLarge(f"more than {self._limits.headers_max} headers")
+        self._phase = _BODY
+        self._quiet_bytes = 0
+        route = self._find_route()
+        if route is not None and self._is_inline():
+            self._route = route
+            self._body = b""
+        else:
+            self._route = None
+            self._begin_asgi()
+
+    def on_body(self, body: bytes) -> None:
+        self._quiet_bytes = 0
+        if self._phase == _REFUSED:
+            return
+        if self._route is None:
+            self._on_streamed_body(body)
+            return
+        if not self._body:
+            self._body = body
+            return
+        if isinstance(self._body, bytes):
+            self._body = bytearray(self._body)
+        self._body += body
+        if len(self._body) > self._limits.inline_body_bytes:
+            self._overflow_to_asgi()
+
+    def on_message_complete(self) -> None:
+        if self._phase == _REFUSED:
+            return
+        self._phase = _IDLE
+        self._since_s = self.lane.now_s
+        route = self._route
+        if route is None:
+            self.cycle.more_body = False
+            self.cycle.message_event.set()
+            return
+        request = Request(
+            self.parser.get_method().decode("ascii"),
+            route.path,
+            self._query,
+            self.headers,
+            bytes(self._body),
+            self.client,
+            self.peer_certificate,
+            correlation_id(self._correlation_id),
+        )
+        if self._is_busy:
+            self._wait_in_line((route, request, self._keeps_alive))
+        else:
+            self._start(route, request, self._keeps_alive)
+
+    # Which way a request goes.
+
+    def _find_route(self) -> Route | None:
+        table = self.lane.table
+        url = self.url
+        methods = table.get(url)
+        self._query = b""
+        if methods is None:
+            path, _, query = url.partition(b"?")
+            methods = table.get(path)
+            if methods is None or b"#" in query:
+                return None
+            self._query = query
+        return methods.get(self.parser.get_method())
+
+    def _is_inline(self) -> bool:
+        """Whether the lane may take this request; notes on the way what the answer will need to know."""
+        self._correlation_id = None
+        keeps_alive = True
+        for name, value in self.headers:
+            if name == CORRELATION_HEADER:
+                if self._correlation_id is None:
+                    self._correlation_id = value
+            elif name == b"content-length":
+                # The parser let only digits pass.
+                if len(value) > 9 or int(value) > self._limits.inline_body_bytes:
+                    return False
+            elif name == b"connection":
+                # Only then can HTTP/1.0 ask to stay, which uvicorn does not grant either.
+                keeps_alive = self.parser.get_http_version() != "1.0"
+            elif name in {b"expect", b"upgrade"}:
+                return False
+        self._keeps_alive = keeps_alive and self.parser.should_keep_alive()
+        return True
+
+    # The express way.
+
+    def _start(self, route: Route, request: Request, keeps_alive: bool) -> None:
+        self._is_busy = True
+        self._task = self._create_task(self._serve(route, request, keeps_alive))
+
+    async def _serve(self, route: Route, request: Request, keeps_alive: bool) -> None:
+        lane = self.lane
+        answer = await execute(route, request, lane.hooks)
+        self._task = None
+        if self.flow.write_paused:
+            await self.flow.drain()
+        if self.transport.is_closing():
+            return
+        is_last = not keeps_alive or ((lane.is_closing or self._is_eof) and not self._has_more())
+        self.transport.write(render(answer, request.correlation_id, lane.common_head, is_last=is_last))
+        if is_last:
+            self.transport.close()
+        self.on_response_complete()
+
+    def _has_more(self) -> bool:
+        return bool(self._queue or self._unparsed)
+
+    def _wait_in_line(self, item: "Job | RequestResponseCycle") -> None:
+        self._queue.append(item)
+        self.flow.pause_reading()
+
+    def on_response_complete(self) -> None:
+        """An answer is out: take the next request in line, or read on."""
+        self.server_state.total_requests += 1
+        self._is_busy = False
+        self._running = None
+        self._since_s = self.lane.now_s
+        if self.transport.is_closing():
+            return
+        if self._queue:
+            item = self._queue.popleft()
+            if isinstance(item, RequestResponseCycle):
+                self._start_cycle(item)
+            else:
+                self._start(*item)
+        elif self._refusal is not None:
+            self._send_refusal(self._refusal)
+        else:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        if self._unparsed:
+            self._parse_slices()
+        if self._is_eof and not self._is_busy:
+            self.transport.close()
+        elif not self._is_eof and not self._unparsed:
+            self.flow.resume_reading()
+
+    # The ASGI way.
+
+    def _begin_asgi(self) -> None:
+        version = self.parser.get_http_version()
+        if self.parser.should_upgrade() and _has_body(self.headers):
+            raise InvalidRequest("a request with a body cannot ask for an upgrade")
+        expects_continue = version != "1.0" and (b"expect", b"100-continue") in [
+            (name, value.lower()) for name, value in self.headers
+        ]
+        self.scope = self._make_scope(version)
+        self.cycle = RequestResponseCycle(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.lane.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=expects_continue,
+            keep_alive=version != "1.0" and self.parser.should_keep_alive() and not self.lane.is_closing,
+            on_response=self.on_response_complete,
+        )
+        if self._is_busy:
+            self._wait_in_line(self.cycle)
+        else:
+            self._start_cycle(self.cycle)
+
+    def _make_scope(self, version: str) -> HTTPScope:
+        url = httptools.parse_url(self.url)
+        if url.path is None:
+            raise InvalidRequest("the request target has no path")
+        path = url.path.decode("ascii")
+        extensions: dict[str, object] = {PEER_CERTIFICATE: self.peer_certificate}
+        return cast(
+            HTTPScope,
+            {
+                "type": "http",
+                "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+                "http_version": version,
+                "server": self.server,
+                "client": self.client,
+                "scheme": self.scheme,
+                "root_path": self.root_path,
+                "headers": self.headers,
+                "state": self.app_state.copy(),
+                "method": self.parser.get_method().decode("ascii"),
+                "path": unquote(path) if "%" in path else path,
+                "raw_path": url.path,
+                "query_string": url.query or b"",
+                "extensions": extensions,
+            },
+        )
+
+    def _start_cycle(self, cycle: RequestResponseCycle) -> None:
+        self._is_busy = True
+        self._running = cycle
+        self._start_asgi_task(cycle, self.app)
+
+    def _on_streamed_body(self, body: bytes) -> None:
+        self._since_s = self.lane.now_s
+        if self.cycle.response_complete:
+            return
+        self.cycle.body += body
+        if len(self.cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        self.cycle.message_event.set()
+
+    def _overflow_to_asgi(self) -> None:
+        """A chunked body grew over the inline limit: the ASGI twin of the route reads the rest as a stream."""
+        body = self._body
+        self._route = None
+        self._begin_asgi()
+        self._on_streamed_body(bytes(body))
+
+    # Refusals.
+
+    def _refuse(self, error: HoldfastError) -> None:
+        """Answer the requests in line, then this one with an error, then close; no further input counts."""
+        unfinished = self.cycle if self._phase == _BODY and self._route is None else None
+        self._phase = _REFUSED
+        self._unparsed = b""
+        self._refusal = error
+        if unfinished is not None and unfinished.response_complete:
+            self.transport.close()  # It was answered before it was read.
+        elif unfinished is not None and unfinished is self._running:
+            self._refuse_running(unfinished, error)
+        elif self._is_busy:
+            if unfinished is not None:
+                self._queue.pop()
+        else:
+            self._send_refusal(error)
+
+    def _refuse_running(self, cycle: RequestResponseCycle, error: HoldfastError) -> None:
+        cycle.disconnected = True
+        cycle.message_event.set()
+        if cycle.response_started:
+            self.transport.abort()
+        else:
+            self._send_refusal(error)
+
+    def _send_refusal(self, error: HoldfastError) -> None:
+        offered = self.headers if self.headers is not None else []  # None before the first request of uvicorn
+        self.transport.write(render_refusal(error, correlation_id_of(offered), self.lane.common_head))
+        # Closing with unread input would reset the connection and could take the answer away from the client.
+        self._close_at_s = self.lane.now_s + self._limits.linger_s
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+
+def bound_to(lane: Lane) -> type[ExpressProtocol]:
+    """The protocol class of one server."""
+    return type("BoundExpressProtocol", (ExpressProtocol,), {"lane": lane})
+
+
+def _has_body(headers: list[tuple[bytes, bytes]]) -> bool:
+    return any(
+        (name == b"content-length" and value.strip() != b"0") or name == b"transfer-encoding"
+        for name, value in headers
+    )
+
+
+def _explain(error: httptools.HttpParserError) -> str:
+    return f"this is not a valid HTTP/1.1 request: {error}"

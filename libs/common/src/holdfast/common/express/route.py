@@ -1,0 +1,71 @@
+"""One hot endpoint as it was declared, and the table the lane finds it in."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from holdfast.common.errors import HoldfastError
+from holdfast.common.express.message import Answer, Request
+from holdfast.common.wire_errors import invalid_body
+
+# The body of a handler is an instance of the route's own model; Any lets each handler name that model.
+Handler = Callable[[Request, Any], Awaitable[Answer]]
+
+BODY_BYTES_DEFAULT: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """An exact path, its methods, its handler, and what the documentation says about it."""
+
+    path: str
+    methods: tuple[str, ...]
+    handler: Handler
+    request_model: type[BaseModel] | None = None
+    response_model: type[BaseModel] | None = None
+    errors: tuple[type[HoldfastError], ...] = ()
+    tags: tuple[str, ...] = ()
+    summary: str = ""
+    request_example: Mapping[str, object] | None = None
+    response_headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    request_headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    query_parameters: Mapping[str, str] = field(default_factory=dict[str, str])
+    body_limit_bytes: int = BODY_BYTES_DEFAULT
+    is_body_optional: bool = False
+    validate_json: Callable[[bytes], BaseModel] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not self.path.startswith("/") or set(self.path) & set("{}?#%"):
+            raise ValueError(f"an express route has an exact, plain path, not {self.path!r}")
+        if not self.methods or any(method != method.upper() for method in self.methods):
+            raise ValueError(f"{self.path}: methods are given in capitals, not {self.methods!r}")
+        validate = (
+            None if self.request_model is None else TypeAdapter(self.request_model).validator.validate_json
+        )
+        object.__setattr__(self, "validate_json", validate)
+
+    def parse(self, body: bytes) -> BaseModel | None:
+        """The body as its model; None when the route takes none (or an optional one is empty)."""
+        if self.validate_json is None or (self.is_body_optional and not body):
+            return None
+        try:
+            return self.validate_json(body)
+        except ValidationError as error:
+            raise invalid_body(error) from error
+
+
+Table = Mapping[bytes, Mapping[bytes, Route]]
+
+
+def compile_table(routes: list[Route]) -> dict[bytes, dict[bytes, Route]]:
+    """Path to method to route, in the bytes of the wire; two routes for one method and path are a mistake."""
+    table: dict[bytes, dict[bytes, Route]] = {}
+    for route in routes:
+        methods = table.setdefault(route.path.encode("ascii"), {})
+        for method in route.methods:
+            if method.encode("ascii") in methods:
+                raise ValueError(f"{method} {route.path} is declared twice")
+            methods[method.encode("ascii")] = route
+    return table

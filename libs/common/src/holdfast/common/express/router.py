@@ -1,0 +1,126 @@
+"""Declarations of hot endpoints: once here, then in the lane's table and in FastAPI's routes and OpenAPI."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+
+from holdfast.common.errors import HoldfastError
+from holdfast.common.express.asgi import ExpressEndpoint
+from holdfast.common.express.hooks import Hooks
+from holdfast.common.express.route import BODY_BYTES_DEFAULT, Handler, Route
+from holdfast.common.wire_errors import ErrorBody
+
+
+class ExpressRouter:
+    """The hot endpoints of one service."""
+
+    def __init__(self, *, tags: tuple[str, ...] = ()) -> None:
+        self.routes: list[Route] = []
+        self._tags = tags
+
+    def add(
+        self,
+        path: str,
+        handler: Handler,
+        *,
+        methods: tuple[str, ...] = ("POST",),
+        request_model: type[BaseModel] | None = None,
+        response_model: type[BaseModel] | None = None,
+        errors: tuple[type[HoldfastError], ...] = (),
+        tags: tuple[str, ...] = (),
+        summary: str = "",
+        request_example: Mapping[str, object] | None = None,
+        request_headers: Mapping[str, str] | None = None,
+        response_headers: Mapping[str, str] | None = None,
+        query_parameters: Mapping[str, str] | None = None,
+        body_limit_bytes: int = BODY_BYTES_DEFAULT,
+        is_body_optional: bool = False,
+    ) -> Route:
+        """Declare one endpoint; headers and query parameters are named with a sentence each, for the docs."""
+        route = Route(
+            path=path,
+            methods=methods,
+            handler=handler,
+            request_model=request_model,
+            response_model=response_model,
+            errors=errors,
+            tags=self._tags + tags,
+            summary=summary,
+            request_example=request_example,
+            request_headers=request_headers or {},
+            response_headers=response_headers or {},
+            query_parameters=query_parameters or {},
+            body_limit_bytes=body_limit_bytes,
+            is_body_optional=is_body_optional,
+        )
+        self.routes.append(route)
+        return route
+
+    def fastapi_routes(self, hooks: Hooks) -> list[APIRoute]:
+        """The same endpoints for FastAPI: documented there, and served by it when the lane is off."""
+        return [_fastapi_route(route, hooks) for route in self.routes]
+
+
+def _fastapi_route(route: Route, hooks: Hooks) -> APIRoute:
+    fastapi_route = APIRoute(
+        route.path,
+        _documented_endpoint(route),
+        methods=list(route.methods),
+        response_model=route.response_model,
+        tags=list(route.tags),
+        summary=route.summary or None,
+        description=inspect.getdoc(route.handler) or "",
+        responses=_responses(route),
+        openapi_extra=_openapi_extra(route),
+        name=route.path.strip("/").replace("/", "_"),
+    )
+    fastapi_route.app = ExpressEndpoint(route, hooks)
+    return fastapi_route
+
+
+def _documented_endpoint(route: Route) -> Any:
+    """A function that is never called: FastAPI reads the body's model from its signature."""
+
+    async def endpoint() -> None:
+        raise AssertionError("express routes are served by ExpressEndpoint")
+
+    endpoint.__name__ = getattr(route.handler, "__name__", "endpoint")
+    if route.request_model is not None:
+        default = None if route.is_body_optional else inspect.Parameter.empty
+        body = inspect.Parameter(
+            "body", inspect.Parameter.KEYWORD_ONLY, annotation=route.request_model, default=default
+        )
+        endpoint.__signature__ = inspect.Signature([body])  # type: ignore[attr-defined]  # functions take attributes
+    return endpoint
+
+
+def _responses(route: Route) -> dict[int | str, dict[str, Any]]:
+    responses: dict[int | str, dict[str, Any]] = {}
+    headers = {"X-Correlation-Id": "The caller's id, or a fresh one.", **route.response_headers}
+    responses[200] = {
+        "headers": {
+            name: {"description": text, "schema": {"type": "string"}} for name, text in headers.items()
+        }
+    }
+    for error in route.errors:
+        line = f"`{error.code}`: {inspect.getdoc(error) or ''}"
+        known = responses.setdefault(error.status, {"model": ErrorBody, "description": ""})
+        known["description"] = f"{known['description']}\n\n{line}".strip()
+    return responses
+
+
+def _openapi_extra(route: Route) -> dict[str, Any]:
+    extra: dict[str, Any] = {}
+    parameters = [("header", name, text) for name, text in route.request_headers.items()]
+    parameters += [("query", name, text) for name, text in route.query_parameters.items()]
+    if parameters:
+        extra["parameters"] = [
+            {"in": place, "name": name, "description": text, "schema": {"type": "string"}}
+            for place, name, text in parameters
+        ]
+    if route.request_example is not None:
+        extra["requestBody"] = {"content": {"application/json": {"example": dict(route.request_example)}}}
+    return extra

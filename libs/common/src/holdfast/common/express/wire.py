@@ -1,0 +1,75 @@
+"""Answers as bytes: the lane and ASGI send the same headers in the same order because both get them here."""
+
+import re
+from http import HTTPStatus
+from typing import Final
+
+from holdfast.common.errors import HoldfastError
+from holdfast.common.express.message import JSON_HEADERS, Answer, Header
+from holdfast.common.logging import get_logger
+from holdfast.common.wire_errors import error_answer, internal_error_answer
+
+_log = get_logger("api.http.server")
+
+_bad_name = re.compile(rb"[^!#$%&'*+\-.^_`|~0-9A-Za-z]").search
+_bad_value = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]").search
+
+_JSON_HEAD: Final = b"content-type: application/json\r\n"
+_CLOSE: Final = b"connection: close\r\n"
+_BODILESS: Final = frozenset({204, 304})
+
+
+def _status_line(status: int) -> bytes:
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = ""
+    return f"HTTP/1.1 {status} {phrase}\r\n".encode()
+
+
+STATUS_LINES: Final = {status: _status_line(status) for status in range(100, 600)}
+
+
+def checked(answer: Answer, correlation_id: str) -> Answer:
+    """The answer itself, or a 500 in its place when a header would break the framing of the connection."""
+    for name, value in answer.headers:
+        if not name or _bad_name(name) or _bad_value(value):
+            _log.error("http.answer.invalid_header", header=repr(name), cid=correlation_id)
+            return internal_error_answer()
+    if answer.status in _BODILESS and answer.body:
+        _log.error("http.answer.unexpected_body", status=answer.status, cid=correlation_id)
+        return internal_error_answer()
+    return answer
+
+
+def header_list(answer: Answer, correlation_id: str) -> list[Header]:
+    """All headers of a checked answer but those of the connection (date, shutdown-imminent, connection)."""
+    headers = list(answer.headers)
+    if answer.status not in _BODILESS:
+        headers.append((b"content-length", str(len(answer.body)).encode()))
+    headers.append((b"x-correlation-id", correlation_id.encode("ascii")))
+    return headers
+
+
+def render(answer: Answer, correlation_id: str, common_head: bytes, *, is_last: bool) -> bytes:
+    """The whole answer in one piece; `common_head` holds the lines that every answer of this moment has."""
+    if answer.headers is JSON_HEADERS and answer.status not in _BODILESS:
+        head = _JSON_HEAD
+    else:
+        answer = checked(answer, correlation_id)
+        head = b"".join([b"%b: %b\r\n" % (name.lower(), value) for name, value in answer.headers])
+    length = b"" if answer.status in _BODILESS else b"content-length: %d\r\n" % len(answer.body)
+    return b"%b%b%b%bx-correlation-id: %b\r\n%b\r\n%b" % (
+        STATUS_LINES[answer.status],
+        common_head,
+        head,
+        length,
+        correlation_id.encode("ascii"),
+        _CLOSE if is_last else b"",
+        answer.body,
+    )
+
+
+def render_refusal(error: HoldfastError, correlation_id: str, common_head: bytes) -> bytes:
+    """An error that ends its connection."""
+    return render(error_answer(error), correlation_id, common_head, is_last=True)

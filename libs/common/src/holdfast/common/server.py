@@ -1,0 +1,236 @@
+"""Runs an app: listeners, the express lane, signals, and the drain-aware way to stop.
+
+SIGTERM/SIGINT -> drain (answers say Shutdown-Imminent) -> listeners close, running requests end -> lifespan ends
+a second signal at any point -> no further waiting
+"""
+
+import asyncio
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+import uvloop
+from fastapi import FastAPI
+
+from holdfast.common.app import AppParts, parts_of
+from holdfast.common.drain import drain_window_s
+from holdfast.common.express.lane import Lane
+from holdfast.common.express.limits import DEFAULT_LIMITS, Limits
+from holdfast.common.express.protocol import bound_to
+from holdfast.common.listener import Listener, identity_of, open_sockets, refuse_open_listener, remove_socket
+from holdfast.common.logging import get_logger
+
+_TICK_S: Final = 0.1
+_BACKLOG: Final = 2048
+_TLS_HANDSHAKE_TIMEOUT_S: Final = 10.0
+_CLOSE_S_MIN: Final = 1.0
+
+_log = get_logger("server.lifecycle.core")
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How a server listens beyond its addresses, and how it stops."""
+
+    disable_mtls: bool = False
+    is_express: bool = True
+    """False serves everything by plain ASGI."""
+    limits: Limits = DEFAULT_LIMITS
+    drain_grace_s: float = 10.0
+    shutdown_timeout_s: float = 10.0
+    accepts_peer: Callable[[bytes], bool] | None = None
+    """Looks at the DER certificate after the handshake; False drops the connection."""
+
+
+DEFAULT_OPTIONS: Final = ServeOptions()
+
+
+class StartError(RuntimeError):
+    """The app's lifespan did not start; the log has the cause."""
+
+
+class PlaneServer(uvicorn.Server):
+    """uvicorn's server with our listeners, our protocol and our way to stop."""
+
+    def __init__(
+        self, app: FastAPI, listeners: Sequence[Listener], options: ServeOptions = DEFAULT_OPTIONS
+    ) -> None:
+        for listener in listeners:
+            refuse_open_listener(listener, disable_mtls=options.disable_mtls)
+        self._parts: AppParts = parts_of(app)
+        self._options = options
+        self._listeners = listeners
+        self.lane = Lane(
+            self._parts.table,
+            self._parts.hooks,
+            limits=options.limits,
+            is_express=options.is_express,
+            accepts_peer=options.accepts_peer,
+        )
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=bound_to(self.lane),
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+            )
+        )
+        self.is_started = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._stopped_at_s = 0.0
+        self._ticker: asyncio.Task[None] | None = None
+        self._sockets: list[socket.socket] = []
+        self._unix_paths: list[tuple[Path, int]] = []
+
+    @property
+    def addresses(self) -> list[tuple[str, int] | str]:
+        """What the sockets are bound to: (host, port), or the path of a unix socket."""
+        names = [bound.getsockname() for bound in self._sockets]
+        return [name if isinstance(name, str) else (name[0], name[1]) for name in names]
+
+    async def run_until_stopped(self) -> None:
+        """Serve until `request_stop`; signals are the caller's."""
+        await self._serve()
+
+    def request_stop(self) -> None:
+        """Stop in order; asked a second time, stop at once."""
+        if not self.should_exit:
+            self.should_exit = True
+            self._stopped_at_s = time.monotonic()
+            self._stop.set()
+            return
+        _log.warn("shutdown.forced")
+        self.force_exit = True
+        self._parts.drain.cut_short()
+        self.lane.abort()
+        for task in self.server_state.tasks:
+            task.cancel()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            raise StartError("the app did not start; the log has the cause")
+        self.server_state.default_headers = self.lane.default_headers
+        self._tick()
+        try:
+            await self._open_listeners()
+        except BaseException:
+            await self.lifespan.shutdown()
+            raise
+        self._ticker = asyncio.get_running_loop().create_task(self._tick_for_ever(), name="server.tick")
+        self.started = True
+        self.is_started.set()
+        _log.info("server.listening", service=self._parts.service, addresses=self.addresses)
+
+    async def _open_listeners(self) -> None:
+        loop = asyncio.get_running_loop()
+        make_protocol = self.config.http_protocol_class
+        self.servers = []
+        for listener in self._listeners:
+            for bound in open_sockets(listener):
+                self._sockets.append(bound)
+                if listener.protocol == "unix":
+                    self._unix_paths.append(identity_of(Path(listener.address)))
+                server = await loop.create_server(
+                    lambda: make_protocol(  # type: ignore[call-arg]  # uvicorn calls it like this as well
+                        config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+                    ),
+                    sock=bound,
+                    ssl=listener.tls,
+                    backlog=_BACKLOG,
+                    ssl_handshake_timeout=None if listener.tls is None else _TLS_HANDSHAKE_TIMEOUT_S,
+                )
+                self.servers.append(server)
+
+    def _tick(self) -> None:
+        self.lane.tick(time.monotonic(), time.time())
+
+    async def _tick_for_ever(self) -> None:
+        while True:
+            self._tick()
+            await asyncio.sleep(_TICK_S)
+
+    async def main_loop(self) -> None:
+        await self._stop.wait()
+        options = self._options
+        _log.info("server.stopping", service=self._parts.service)
+        self.lane.begin_drain()
+        await self._parts.drain.run(drain_window_s(options.drain_grace_s, options.shutdown_timeout_s))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._close_listeners()
+        self.lane.begin_close()
+        used_s = time.monotonic() - self._stopped_at_s
+        await self._finish_requests(max(_CLOSE_S_MIN, self._options.shutdown_timeout_s - used_s))
+        if self._ticker is not None:
+            self._ticker.cancel()
+        if not self.force_exit:
+            await self.lifespan.shutdown()
+        _log.info("server.stopped", service=self._parts.service, forced=self.force_exit)
+
+    async def _close_listeners(self) -> None:
+        # A connection that the kernel has taken but we have not would be reset: let the loop take those first.
+        for bound in self._sockets:
+            bound.listen(0)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        for server in self.servers:
+            server.close()
+        for bound in self._sockets:
+            bound.close()
+        for path, inode in self._unix_paths:
+            remove_socket(path, inode)
+
+    async def _finish_requests(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.lane.is_empty.wait()
+                if self.server_state.tasks:
+                    await asyncio.wait(self.server_state.tasks)
+        except TimeoutError:
+            _log.warn("shutdown.requests.cut", connections=len(self.lane.connections))
+            self.lane.abort()
+            for task in self.server_state.tasks:
+                task.cancel()
+
+
+@asynccontextmanager
+async def running(
+    app: FastAPI, *listeners: Listener, options: ServeOptions = DEFAULT_OPTIONS
+) -> AsyncIterator[PlaneServer]:
+    """A server inside this event loop, for tests and in-process use; leaving the block stops it."""
+    server = PlaneServer(app, listeners, options)
+    task = asyncio.get_running_loop().create_task(server.run_until_stopped(), name="server")
+    started = asyncio.get_running_loop().create_task(server.is_started.wait())
+    try:
+        await asyncio.wait((task, started), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            yield server
+    finally:
+        started.cancel()
+        server.request_stop()
+        await task
+
+
+def serve(app: FastAPI, *listeners: Listener, options: ServeOptions = DEFAULT_OPTIONS) -> None:
+    """Serve until SIGTERM or SIGINT, then stop in order; a second signal forces the exit."""
+
+    async def main() -> None:
+        server = PlaneServer(app, listeners, options)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, server.request_stop)
+        await server.run_until_stopped()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
