@@ -43,7 +43,7 @@ def is_connection_lost(error: BaseException) -> bool:
     if isinstance(cause, asyncpg.PostgresError):
         state = _state(cause)
         return state in _LOST_STATES or state.startswith("08")
-    return not isinstance(cause, asyncpg.DataError)  # Refused by the driver before anything was sent.
+    return not _is_refused_by_driver(cause)
 
 
 def is_worth_retry(error: StorageError) -> bool:
@@ -58,7 +58,7 @@ def translate(error: BaseException) -> StorageError:
         return _translate_state(cause, _state(cause))
     if isinstance(cause, asyncpg.ClientConfigurationError):
         return InvalidStoreUrl(f"PostgreSQL URL: {cause}")
-    if isinstance(cause, asyncpg.DataError):
+    if _is_refused_by_driver(cause):
         return InvalidBatch(f"PostgreSQL can't take this value: {cause}")
     if isinstance(cause, TimeoutError):
         return StoreUnavailable(
@@ -87,6 +87,11 @@ def _translate_state(error: asyncpg.PostgresError, state: str) -> StorageError:
     if state in _LOST_STATES or state in _BUSY_STATES or state[:2] == "08":
         return StoreUnavailable(f"PostgreSQL can't serve this now: {error}", retry_after_s=1.0)
     return StorageError(f"PostgreSQL: {error} (state {state})")
+
+
+def _is_refused_by_driver(error: BaseException) -> bool:
+    """A value that does not fit, found before anything was sent."""
+    return isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)
 
 
 def _state(error: asyncpg.PostgresError) -> str:
