@@ -190,6 +190,20 @@ async def test_a_blob_that_is_not_finished_leaves_nothing_behind() -> None:
         assert [info async for info in inner.list()] == []
 
 
+async def test_a_blob_can_be_written_under_its_old_id_and_removed() -> None:
+    async with open_blobs() as (blobs, inner):
+        blob_id = (await write(blobs, b"first")).id
+        assert await blobs.remove(blob_id)
+
+        async with blobs.create(context=CONTEXT, blob_id=blob_id) as writer:
+            await writer.write(b"second")
+            ref = await writer.finish()
+
+        assert ref.id == blob_id
+        assert await read(blobs, ref) == b"second"
+        assert [info.id async for info in inner.list()] == [blob_id]
+
+
 async def test_a_swept_blob_is_not_found() -> None:
     async with open_blobs() as (blobs, _):
         ref = await write(blobs, b"content")

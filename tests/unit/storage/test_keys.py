@@ -5,9 +5,10 @@ import struct
 from typing import Any
 
 import pytest
-from holdfast.storage.keys import DEPTH_MAX, Element, next_key, pack, prefix_range, unpack
 from hypothesis import example, given
 from hypothesis import strategies as st
+
+from holdfast.storage.keys import DEPTH_MAX, Element, next_key, pack, prefix_range, unpack
 
 INT_BOUND = 256**255 - 1
 

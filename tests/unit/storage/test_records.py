@@ -3,6 +3,7 @@
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
+
 from holdfast.storage.errors import StoreCorrupt
 from holdfast.storage.keys import next_key, pack
 from holdfast.storage.port import BlobRef, Record

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
+
 from holdfast.storage.errors import StoreCorrupt
 from holdfast.storage.keys import Element, pack, prefix_range, unpack
 from holdfast.storage.port import BlobRef, Record, Transaction

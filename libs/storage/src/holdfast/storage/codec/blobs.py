@@ -61,9 +61,6 @@ class EncodedBlobStore:
     async def remove(self, blob_id: str) -> bool:
         return await self._inner.remove(blob_id)
 
-    async def remove(self, blob_id: str) -> bool:
-        return await self._inner.remove(blob_id)
-
     async def sweep(self, *, grace_s: float) -> int:
         return await self._inner.sweep(grace_s=grace_s)
 
