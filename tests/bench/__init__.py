@@ -1,0 +1,1 @@
+"""Numbers with a name, comparable from run to run: `make bench`."""
