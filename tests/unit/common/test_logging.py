@@ -253,6 +253,12 @@ def test_a_library_that_formats_wrongly_is_survived(lines: Lines) -> None:
     assert (line["sys"], line["msg"], line["lvl"]) == ("python.some.library", "broken %d", "error")
 
 
+def test_a_library_that_denies_an_exception_is_survived(lines: Lines) -> None:
+    stdlib_logging.getLogger("some.library").error("failed", exc_info=False)
+
+    assert "exception" not in lines.one()
+
+
 def test_what_libraries_say_below_warning_stays_unsaid(lines: Lines) -> None:
     stdlib_logging.getLogger("httpcore").debug("headers with secrets")
     stdlib_logging.getLogger("sqlalchemy.engine").info("bound values")

@@ -2,17 +2,27 @@
 
 import io
 import json
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
+from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 
 from holdfast.common.logging import configure_logging, get_logger
 from holdfast.common.metrics import Registry
@@ -88,7 +98,7 @@ class Receiver:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/team"
-        self._thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self._thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
 
     def spans(self) -> list[str]:
@@ -110,6 +120,14 @@ class Receiver:
         self.server.shutdown()
         self.server.server_close()
         self._thread.join()
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 @pytest.fixture
@@ -194,6 +212,53 @@ async def test_requests_to_the_app_become_spans_of_the_callers_trace(receiver: R
 
     assert seen == [parent]
     assert receiver.spans() == ["GET /v1/describe"]
+
+
+def test_spans_and_metrics_arrive_by_grpc() -> None:
+    # By name, because these modules come without types.
+    grpc: Any = import_module("grpc")
+    trace_service: Any = import_module("opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc")
+    metrics_service: Any = import_module("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc")
+    spans: list[ExportTraceServiceRequest] = []
+    metrics: list[ExportMetricsServiceRequest] = []
+
+    class Traces:
+        def Export(self, request: ExportTraceServiceRequest, context: object) -> ExportTraceServiceResponse:
+            spans.append(request)
+            return ExportTraceServiceResponse()
+
+    class Metrics:
+        def Export(
+            self, request: ExportMetricsServiceRequest, context: object
+        ) -> ExportMetricsServiceResponse:
+            metrics.append(request)
+            return ExportMetricsServiceResponse()
+
+    server = grpc.server(ThreadPoolExecutor(2))
+    trace_service.add_TraceServiceServicer_to_server(Traces(), server)
+    metrics_service.add_MetricsServiceServicer_to_server(Metrics(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+
+    telemetry = setup_telemetry(f"127.0.0.1:{port}", "gateway", Registry())
+    assert telemetry.tracer is not None
+    telemetry.tracer.start_span("holdfast.http.acquire").end()
+    telemetry.shutdown(timeout_s=30)
+    server.stop(None).wait()
+
+    assert spans[0].resource_spans[0].scope_spans[0].spans[0].name == "holdfast.http.acquire"
+    assert metrics[0].resource_metrics[0].scope_metrics[0].metrics
+
+
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+def test_a_collector_that_is_away_does_not_hold_up_the_stop(scheme: str, free_port: int) -> None:
+    telemetry = setup_telemetry(f"{scheme}://127.0.0.1:{free_port}", "gateway", Registry())
+    assert telemetry.tracer is not None
+    telemetry.tracer.start_span("x").end()
+
+    telemetry.shutdown(timeout_s=0.05)
+
+    assert not telemetry.is_on
 
 
 def test_off_does_nothing_and_shutdown_may_be_repeated(receiver: Receiver) -> None:

@@ -186,7 +186,7 @@ class _ForeignHandler(stdlib_logging.Handler):
         if level < _output.level:
             return
         fields: dict[str, object] = {"logger": record.name}
-        if record.exc_info is not None and record.exc_info[1] is not None:
+        if record.exc_info and record.exc_info[1] is not None:  # Some libraries pass False.
             fields["exception"] = record.exc_info[1]
         try:
             msg = record.getMessage()

@@ -21,6 +21,7 @@ _log = get_logger("observability.telemetry.exporter")
 
 _TIMEOUT_S = 10
 _METRICS_INTERVAL_S = 15.0
+_SHUTDOWN_S = 2.0  # Well within the time a whole server has to stop.
 _SCHEMES: Final[dict[str, tuple[Literal["grpc", "http"], bool, int]]] = {
     "grpc": ("grpc", True, 4317),
     "grpcs": ("grpc", False, 4317),
@@ -74,43 +75,42 @@ def parse_endpoint(text: str) -> OtlpEndpoint:
 class Telemetry:
     """What was set up; `shutdown` sends the rest and stops. While off, every method does nothing."""
 
-    def __init__(
-        self, tracer_provider: "TracerProvider | None" = None, sender: "_MetricsSender | None" = None
-    ) -> None:
-        self._tracer_provider = tracer_provider
-        self._sender = sender
+    def __init__(self, running: "_Running | None" = None) -> None:
+        self._running = running
 
     @property
     def is_on(self) -> bool:
-        return self._tracer_provider is not None
+        return self._running is not None
 
     @property
     def tracer(self) -> "Tracer | None":
         """For spans of our own; None while off, so that a hot path asks once and pays nothing."""
-        return self._tracer_provider.get_tracer("holdfast") if self._tracer_provider is not None else None
+        return self._running.tracer_provider.get_tracer("holdfast") if self._running is not None else None
 
     def instrument(self, app: "FastAPI") -> None:
         """Let every request through ASGI open a span."""
-        if self._tracer_provider is None:
+        if self._running is None:
             return
         from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
 
         FastAPIInstrumentor.instrument_app(
             app,
-            tracer_provider=self._tracer_provider,
+            tracer_provider=self._running.tracer_provider,
             excluded_urls="healthz,readyz,metrics",
             exclude_spans=["receive", "send"],
         )
 
-    def shutdown(self) -> None:
-        """Send what is left, then stop. Blocks up to the export timeout: call it from a thread. Safe to repeat."""
-        if self._tracer_provider is None:
-            return
-        set_span_ids(None)
-        self._tracer_provider.shutdown()
-        if self._sender is not None:
-            self._sender.stop()
-        self._tracer_provider = self._sender = None
+    def shutdown(self, timeout_s: float = _SHUTDOWN_S) -> None:
+        """Send what is left, then stop. Blocks up to the timeout: call it from a thread. Safe to repeat."""
+        running, self._running = self._running, None
+        if running is not None:
+            set_span_ids(None)
+            # A request that hangs cannot be interrupted, so it is left behind in a daemon thread.
+            stopping = threading.Thread(
+                target=running.stop, args=(timeout_s,), name="telemetry.stop", daemon=True
+            )
+            stopping.start()
+            stopping.join(2 * timeout_s)
 
 
 class _MetricsSender:
@@ -123,27 +123,50 @@ class _MetricsSender:
         self._resource = resource
         self._exporter = exporter
         self._interval_s = interval_s
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="telemetry.metrics", daemon=True)
-        self._thread.start()
+        self.stopped = threading.Event()
+        self.thread = threading.Thread(target=self._run, name="telemetry.metrics", daemon=True)
+        self.thread.start()
 
     def _run(self) -> None:
         from holdfast.common.otlp_metrics import Conversion
 
         conversion = Conversion(self._resource)
-        while True:
-            is_last = self._stopped.wait(self._interval_s)
+        is_last = False
+        while not is_last:
+            is_last = self.stopped.wait(self._interval_s)
             try:
                 self._exporter.export(conversion.of(self._registry), timeout_millis=_TIMEOUT_S * 1000)
             except Exception as error:  # noqa: BLE001 - the edge of this thread; the next round tries again
                 _log.warn("telemetry.metrics.failed", error=error)
-            if is_last:
-                self._exporter.shutdown()
-                return
 
-    def stop(self) -> None:
-        self._stopped.set()
-        self._thread.join(timeout=2 * _TIMEOUT_S)
+
+@dataclass(slots=True)
+class _Running:
+    """What `shutdown` has to stop."""
+
+    tracer_provider: "TracerProvider"
+    span_exporter: "SpanExporter"
+    metric_exporter: "MetricExporter"
+    sender: _MetricsSender
+
+    is_hurried: bool = False
+
+    def stop(self, timeout_s: float) -> None:
+        hurry = threading.Timer(timeout_s, self._hurry)
+        hurry.daemon = True
+        hurry.start()
+        self.sender.stopped.set()
+        self.tracer_provider.shutdown()
+        self.sender.thread.join()
+        hurry.cancel()
+        if not self.is_hurried:
+            self.metric_exporter.shutdown()
+
+    def _hurry(self) -> None:
+        """End the retries: an exporter that cannot reach its collector goes on for longer than a stop may take."""
+        self.is_hurried = True
+        self.span_exporter.shutdown()
+        self.metric_exporter.shutdown()
 
 
 def setup_telemetry(
@@ -172,11 +195,12 @@ def setup_telemetry(
     provider = TracerProvider(
         resource=resource, sampler=ParentBasedTraceIdRatio(sample_ratio), shutdown_on_exit=False
     )
-    provider.add_span_processor(BatchSpanProcessor(_span_exporter(endpoint)))
-    sender = _MetricsSender(registry, resource, _metric_exporter(endpoint), metrics_interval_s)
+    span_exporter, metric_exporter = _span_exporter(endpoint), _metric_exporter(endpoint)
+    provider.add_span_processor(BatchSpanProcessor(span_exporter))
+    sender = _MetricsSender(registry, resource, metric_exporter, metrics_interval_s)
     set_span_ids(_active_span_ids)
     _log.info("telemetry.started", endpoint=endpoint.authority, protocol=endpoint.protocol, part=service_name)
-    return Telemetry(provider, sender)
+    return Telemetry(_Running(provider, span_exporter, metric_exporter, sender))
 
 
 def _active_span_ids() -> tuple[str, str] | None:
