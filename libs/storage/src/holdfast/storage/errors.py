@@ -123,6 +123,12 @@ class EncryptionMismatch(StorageError):
     code, status = "encryption_mismatch", 500
 
 
+class InvalidArchive(StorageError):
+    """A backup or an export that is damaged, cut short, or something else."""
+
+    code, status = "invalid_archive", 400
+
+
 class InvalidStoreUrl(StorageError):
     """The storage URL names no backend, or one with wrong parts."""
 
