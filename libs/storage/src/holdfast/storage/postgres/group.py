@@ -7,6 +7,7 @@ SEND --refused, and never lost before--> failed, nothing happened
 """
 
 import asyncio
+import logging
 import uuid
 from collections import deque
 from collections.abc import Callable
@@ -29,6 +30,8 @@ from holdfast.storage.postgres.connection import Lane, Row
 from holdfast.storage.postgres.fault import FOREIGN_ERRORS, is_connection_lost, is_worth_retry, translate
 from holdfast.storage.postgres.plan import GroupPlan
 from holdfast.storage.postgres.retry import Backoff
+
+_log = logging.getLogger(__name__)
 
 PENDING_BATCHES_MAX = 100_000
 REFUSED = -1  # In the place of a revision.
@@ -87,6 +90,7 @@ class GroupCommitter:
         await self._lane.close()
 
     async def _run(self) -> None:
+        group: list[_Pending] = []
         try:
             while self._pending:
                 plan, group = self._gather()
@@ -94,7 +98,8 @@ class GroupCommitter:
                     await self._commit(plan, group)
         finally:
             self._runner = None
-            for waiting in self._pending:  # Only when this task was cancelled from outside.
+            # Somebody is left only if this task was cancelled from outside, or has a bug: then nobody may hang.
+            for waiting in (*group, *self._pending):
                 waiting.answer.cancel()
             self._pending.clear()
 
@@ -146,6 +151,7 @@ class GroupCommitter:
                 problem = translate(error)
                 if is_connection_lost(error):
                     await self._lane.drop()
+                    _log.warning("PostgreSQL went away during a commit; asking again how %s ended", commit_id)
                     if not was_lost:
                         backoff = Backoff(self._outcome_timeout_s)
                 else:
