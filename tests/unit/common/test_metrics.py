@@ -74,6 +74,13 @@ def test_label_values_and_help_are_escaped() -> None:
     ]
 
 
+def test_a_label_value_that_is_no_unicode_does_not_break_the_page() -> None:
+    registry = Registry()
+    registry.counter("holdfast.x", "h", ("who",)).labels("\ud800").inc()
+
+    assert 'holdfast_x_total{who="?"} 1' in lines_of(registry, "holdfast_x")
+
+
 def test_dotted_label_names_get_underscores() -> None:
     registry = Registry()
     registry.counter("holdfast.x", "h", ("holdfast.namespace",)).labels("a").inc()

@@ -3,8 +3,12 @@
 import io
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as bounds
+from hypothesis import strategies as st
 
 from holdfast.cli.reference import pages
 from holdfast.common.logging import configure_logging, get_logger
@@ -37,8 +41,8 @@ class Place:
         self.directory = home / "work"
         self.directory.mkdir()
 
-    def load(self, cls: type[PlaneSettings] = PlaneSettings, /, **flags: object) -> PlaneSettings:
-        return cls(_environ=self.environ, _directory=self.directory, **flags)  # type: ignore[arg-type]
+    def load(self, cls: type[PlaneSettings] = PlaneSettings, /, **flags: Any) -> PlaneSettings:
+        return cls(_environ=self.environ, _directory=self.directory, **flags)
 
     def refusal(self, cls: type[PlaneSettings] = PlaneSettings, /, **flags: object) -> str:
         with pytest.raises(SettingsError) as refused:
@@ -348,6 +352,11 @@ def test_settings_do_not_change_after_the_start(place: Place) -> None:
             "not possible on a unix socket",
         ),
         ({"HOLDFAST_CONNGUARD_FAILURE_THRESHOLD": "1"}, "expected at least 2"),
+        ({"HOLDFAST_QRF_CPU_SOFT_LIMIT": "nan"}, "HOLDFAST_QRF_CPU_SOFT_LIMIT: 'nan': expected"),
+        (
+            {"HOLDFAST_QRF_LOAD_SOFT_MULTIPLIER": "inf"},
+            "HOLDFAST_QRF_LOAD_SOFT_MULTIPLIER: 'inf': expected at most",
+        ),
     ],
 )
 def test_a_wrong_value_names_its_variable_and_what_is_expected(
@@ -372,8 +381,42 @@ def test_a_secret_is_not_in_the_message(place: Place) -> None:
     assert "flag --redis-url: ***" in message
 
 
+def test_an_empty_path_on_the_command_line_is_refused(place: Place) -> None:
+    assert place.refusal(bundle="") == "flag --bundle: '': expected a path"
+
+
+def test_a_user_without_a_home_is_told_what_to_set(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    del place.environ["HOME"]
+
+    assert "set HOME, or HOLDFAST_CONFIG_DIR and --store" in place.refusal()
+    place.environ["HOLDFAST_CONFIG_DIR"] = str(place.directory)
+    assert place.load(store="mem://").config_dir == place.directory
+
+
 def test_an_unknown_flag_is_refused(place: Place) -> None:
     assert place.refusal(colour="red") == "colour is not a setting"
+
+
+FIELDS = st.sampled_from(sorted(PlaneSettings.model_fields))
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@bounds(deadline=None)
+@given(name=FIELDS, value=ANYTHING)
+def test_any_value_either_loads_or_is_refused_by_name(name: str, value: object) -> None:
+    flag = PlaneSettings.flags()[name].name
+    try:
+        PlaneSettings.isolated(**{name: value})
+    except SettingsError as refused:
+        assert flag in str(refused) or name in str(refused)
 
 
 # What a server decides from them.

@@ -1,7 +1,7 @@
 """Durations and sizes are read as people write them and written so that they read back the same."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
@@ -77,6 +77,7 @@ def test_numbers_out_of_range_are_no_durations(value: float) -> None:
         parse_duration_s(value)
 
 
+@settings(deadline=None)
 @given(st.integers(min_value=-(10**15), max_value=10**15))
 def test_a_written_duration_reads_back_the_same(microseconds: int) -> None:
     seconds = microseconds / 1e6
@@ -120,6 +121,7 @@ def test_sizes_are_written_in_the_shortest_exact_unit(size_bytes: int, shown: st
     assert format_size(size_bytes) == shown
 
 
+@settings(deadline=None)
 @given(st.integers(min_value=0, max_value=2**63 - 1))
 def test_a_written_size_reads_back_the_same(size_bytes: int) -> None:
     assert parse_size_bytes(format_size(size_bytes)) == size_bytes

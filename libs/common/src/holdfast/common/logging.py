@@ -70,8 +70,12 @@ class _Output:
             record["trace_id"], record["span_id"] = span_ids
         for name, value in fields.items():
             record[f"field_{name}" if name in _RESERVED else name] = _clean(name, value, 0)
+        stream = self.stream or sys.stderr
         try:
-            print(_ENCODER.encode(record), file=self.stream or sys.stderr, flush=True)
+            stream.write(
+                _ENCODER.encode(record) + "\n"
+            )  # One write, so that lines of two threads do not mix.
+            stream.flush()
         except (OSError, ValueError):
             return  # A closed or full stderr must not take the service down, and there is nobody left to tell.
 

@@ -245,7 +245,7 @@ class Registry:
 
     def render(self) -> bytes:
         """Prometheus text, version 0.0.4."""
-        return "".join(line for family in self.families() for line in _lines(family)).encode()
+        return "".join(line for family in self.families() for line in _lines(family)).encode(errors="replace")
 
 
 def prometheus_name(family: AnyFamily) -> str:

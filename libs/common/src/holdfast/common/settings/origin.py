@@ -99,7 +99,13 @@ class Surroundings:
         )
 
     def home(self) -> Path:
-        return Path(self.environ.get("HOME") or Path.home())
+        """The user's home; a container may run under a user that has none."""
+        try:
+            return Path(self.environ.get("HOME") or Path.home())
+        except RuntimeError:
+            raise SettingsError(
+                "this user has no home directory: set HOME, or HOLDFAST_CONFIG_DIR and --store"
+            ) from None
 
     def expand(self, text: str) -> str:
         """A path with `~` and `$VAR` replaced; a variable that is not set is an error, not an empty string."""
@@ -139,11 +145,15 @@ class Surroundings:
     def _find_config_file(self, read_default: bool) -> Path | None:
         named = self.value("config")
         path = self._named_path("config") if named else self.config_dir / "config.yaml"
-        if named and not path.exists():
+        try:
+            is_there, is_directory = path.exists(), path.is_dir()
+        except OSError as error:
+            raise SettingsError(f"config file {path} cannot be read: {error.strerror}") from error
+        if named and not is_there:
             raise SettingsError(f"{self.origin('config').subject}: config file {path} does not exist")
-        if path.is_dir():
+        if is_directory and (named or read_default):
             raise SettingsError(f"config file {path} is a directory; name a YAML file")
-        return path if path.exists() and (named or read_default) else None
+        return path if is_there and (named or read_default) else None
 
     def _from_file(self, path: Path) -> Layer:
         layer = Layer()

@@ -88,7 +88,7 @@ class PlaneSettings(  # pydantic collects fields from the last base on; this giv
             cls.model_config.get("env_prefix", ""),
             flags,
             environ=_environ if _environ is not None else {} if _isolated else default_environ(),
-            directory=None if _isolated else _directory or Path.cwd(),
+            directory=None if _isolated else _directory or Path(),
         )
         token = surroundings.set(around)
         try:
@@ -130,7 +130,10 @@ class PlaneSettings(  # pydantic collects fields from the last base on; this giv
 
     def check_start(self) -> None:
         """Raise SettingsError when a server with these settings cannot start on this machine."""
-        found = list(start_problems(self))
+        try:
+            found = list(start_problems(self))
+        except OSError as error:
+            found = [f"{self.subject('bundle')}: {self.bundle} cannot be read: {error.strerror}"]
         if found:
             raise SettingsError("\n".join(found))
 

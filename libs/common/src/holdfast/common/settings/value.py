@@ -16,7 +16,7 @@ _LIST_ITEMS_MAX = 1024
 def _expand_path(value: object) -> object:
     if isinstance(value, Path):
         return value
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not value:
         raise ValueError("expected a path")
     return Path(surroundings.get().expand(value))
 
