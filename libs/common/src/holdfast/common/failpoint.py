@@ -39,7 +39,9 @@ def arm(spec: str) -> None:
         name, _, action = item.partition(":")
         match = _SPEC.match(action)
         if not name or match is None:
-            raise ValueError(f"HOLDFAST_FAILPOINT: {item!r} is not name:action (crash, error, skip, sleep(MS))")
+            raise ValueError(
+                f"HOLDFAST_FAILPOINT: {item!r} is not name:action (crash, error, skip, sleep(MS))"
+            )
         first, verb, sleep_ms, runs = match.groups()
         ARMED[name] = _Action(
             verb=verb.partition("(")[0],
