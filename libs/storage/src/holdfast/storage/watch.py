@@ -103,11 +103,15 @@ class WatchHub:
         else:
             self._by_range = [other for other in self._by_range if other is not watch]
 
+    def interrupt(self, error: StorageError) -> None:
+        """End every open watch with this error; new ones are welcome."""
+        for watch in list(self._open):
+            watch.fail(error)
+
     def fail(self, error: StorageError) -> None:
         """End every watch, now and later, with this error."""
         self._ended = error
-        for watch in list(self._open):
-            watch.fail(error)
+        self.interrupt(error)
 
     def close(self) -> None:
         self.fail(StoreClosed("the store is closed; open it again and watch after the last revision seen"))

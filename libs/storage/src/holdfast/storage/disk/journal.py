@@ -122,6 +122,21 @@ class DiskJournal:
             self._queue.append((entry, staged))
             self._rouse()
 
+    def entries(self) -> Iterator[bytes]:
+        """Everything in the segments, for a shelf that lost its tail. Only while nothing is offered."""
+        for path in sorted(self._folder.glob("*.segment")):
+            for record in segment.read_records(path, segment.read_header(path)[0]):
+                yield from record.entries
+
+    @property
+    def is_idle(self) -> bool:
+        with self._lock:
+            return self._is_idle
+
+    def has_room(self) -> bool:
+        usage = os.statvfs(self._folder)
+        return usage.f_bavail * usage.f_frsize >= self._options.free_bytes_min
+
     def release(self, flushed_revision: int) -> None:
         """Reuse or remove the segments that end at or before `flushed_revision`. Blocking: call it from a thread."""
         paths = sorted(self._folder.glob("*.segment"))
@@ -131,7 +146,7 @@ class DiskJournal:
 
     def prepare_spare(self) -> None:
         """Have the next segment ready before it is needed. Blocking: call it from a thread."""
-        if not list(self._folder.glob("*.spare")) and self._has_room():
+        if not list(self._folder.glob("*.spare")) and self.has_room():
             half_done = self._folder / "allocating.ahead"
             segment.allocate(half_done, self._options.journal_segment_bytes)
             half_done.rename(self._folder / f"{secrets.token_hex(8)}.spare")
@@ -262,13 +277,9 @@ class DiskJournal:
         """Leave the shelf room to flush: a full device must meet us here, where nothing is half done."""
         now_s = time.monotonic()
         if now_s >= self._room_checked_s + ROOM_CHECK_S:
-            if not self._has_room():
+            if not self.has_room():
                 raise _full(self._folder)
             self._room_checked_s = now_s
-
-    def _has_room(self) -> bool:
-        usage = os.statvfs(self._folder)
-        return usage.f_bavail * usage.f_frsize >= self._options.free_bytes_min
 
     def _fail(self, error: StorageError, *, is_fatal: bool) -> None:
         with self._lock:

@@ -33,6 +33,7 @@ class RocksShelf:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._is_closed = False
         self._not_logged = WriteOptions()
         # The package's stub calls this a method; it is an attribute.
         self._not_logged.disable_wal = True  # type: ignore[method-assign, assignment]
@@ -76,7 +77,9 @@ class RocksShelf:
             raise self._mapped(error) from error
 
     def close(self) -> None:
-        self._db.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self._db.close()
 
     def _write(self, batch: WriteBatch) -> None:
         try:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from holdfast.common.logging import get_logger
 from holdfast.storage.disk.blobs import FileBlobs
 from holdfast.storage.disk.journal import DiskJournal
 from holdfast.storage.disk.ownership import owned
@@ -18,6 +19,10 @@ from holdfast.storage.local.store import LocalStore
 from holdfast.storage.local.upkeep import Upkeep
 from holdfast.storage.options import StoreOptions
 
+RECOVERY_LOOK_S = 0.5
+
+_log = get_logger("storage.backend.core")
+
 
 @asynccontextmanager
 async def open_disk(
@@ -27,13 +32,13 @@ async def open_disk(
     async with AsyncExitStack() as stack:
         with from_os(f"opening the store {folder}"):
             stack.enter_context(owned(folder))
-            shelf = RocksShelf(folder / "shelf")
+            shelf = ReopenableShelf(folder / "shelf")
             stack.callback(shelf.close)
-            store = LocalStore(url=f"disk://{folder}", shelf=shelf, options=options)
+            store = LocalStore(url=f"disk://{folder}", shelf=shelf.current, options=options)
             journal = DiskJournal(folder / "journal", options, file_factory)
             stack.callback(journal.stop)
-            layout.check_format(shelf.get(layout.META_FORMAT), folder)
-            shelf.write([Write(layout.META_FORMAT, layout.FORMAT)])
+            layout.check_format(shelf.current.get(layout.META_FORMAT), folder)
+            shelf.current.write([Write(layout.META_FORMAT, layout.FORMAT)])
             for entry in journal.recover(store.revision):
                 store.replay(entry)
             blobs = FileBlobs(folder / "blobs", store, options.clock.wall_s)
@@ -41,16 +46,50 @@ async def open_disk(
         journal.start(store)
         checkpoints = Checkpoints(shelf, journal)
         journal.on_rotation(checkpoints.ask)
-        await stack.enter_async_context(Upkeep(store, options, also=[checkpoints.run()]))
-        yield store
-        await store.close()
-        await asyncio.to_thread(shelf.flush)
+        await stack.enter_async_context(
+            Upkeep(store, options, also=[checkpoints.run(), recover(store, shelf, journal)])
+        )
+        try:
+            yield store
+        finally:
+            await store.close()
+        if store.problem is None:
+            await asyncio.to_thread(shelf.current.flush)
+
+
+class ReopenableShelf:
+    """The shelf of a folder: after a failed flush RocksDB takes no more writes until it is opened again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.current = RocksShelf(folder)
+
+    def reopen(self) -> RocksShelf:
+        self.current.close()
+        self.current = RocksShelf(self._folder)
+        return self.current
+
+    def close(self) -> None:
+        self.current.close()
+
+
+async def recover(store: LocalStore, shelf: ReopenableShelf, journal: DiskJournal) -> None:
+    """Open a broken shelf again once there is room. There is no event for room on a disk, so it is looked at."""
+    while True:
+        await asyncio.sleep(RECOVERY_LOOK_S)
+        if store.shelf_is_broken and journal.is_idle and journal.has_room():
+            try:
+                store.reload(shelf.reopen(), journal.entries())
+            except StorageError as error:
+                _log.error("storage.recover.failed", reason=error.detail)
+            else:
+                _log.info("storage.recover.done", revision=store.revision)
 
 
 class Checkpoints:
     """Flushes the shelf when a segment is full, so that the segment can be used again."""
 
-    def __init__(self, shelf: RocksShelf, journal: DiskJournal) -> None:
+    def __init__(self, shelf: ReopenableShelf, journal: DiskJournal) -> None:
         self._shelf = shelf
         self._journal = journal
         self._revision = 0
@@ -67,13 +106,13 @@ class Checkpoints:
             self._asked.clear()
             try:
                 await asyncio.to_thread(self._checkpoint, self._revision)
-            except (StorageError, OSError):
+            except (StorageError, OSError) as error:
                 # Nothing is lost: the segments stay until a later flush succeeds, and a full disk is
                 # reported to the writers by the journal itself.
-                continue
+                _log.warn("storage.checkpoint.failed", reason=str(error))
 
     def _checkpoint(self, revision: int) -> None:
         if revision:
-            self._shelf.flush()
+            self._shelf.current.flush()
             self._journal.release(revision)
         self._journal.prepare_spare()

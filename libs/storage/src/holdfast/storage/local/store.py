@@ -12,7 +12,7 @@ lost, so is the later one.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Protocol
@@ -24,6 +24,7 @@ from holdfast.storage.errors import (
     Compacted,
     Conflict,
     InvalidBatch,
+    OutcomeUnknown,
     StorageError,
     StoreClosed,
     StoreCorrupt,
@@ -93,6 +94,7 @@ class LocalStore(TransactMixin):
         self._journal: Journal | None = None
         self._blobs: LocalBlobStore | None = None
         self._problem: StorageError | None = None
+        self._shelf_is_broken = False
         self._is_closed = False
         self._revision, self._compacted_revision = layout.decode_progress(shelf.get(layout.META_PROGRESS))
         self._revision_staged = self._revision  # The last number given out.
@@ -314,13 +316,34 @@ class LocalStore(TransactMixin):
 
     def settled(self, group: Sequence[Staged]) -> None:
         """A group is durable: apply it, show it, answer it."""
+        if self._problem is not None:
+            return  # Given up by `failed` while it was on its way; opening again or `reload` brings it back.
         writes = [write for staged in group for write in staged.writes]
         writes.append(
             Write(layout.META_PROGRESS, layout.encode_progress(group[-1].revision, self._compacted_revision))
         )
-        self._shelf.write(writes)
+        try:
+            self._shelf.write(writes)
+        except StorageError as error:
+            self._shelf_failed(error)
+            return
         for staged in group:
             self._show(staged)
+
+    def _shelf_failed(self, error: StorageError) -> None:
+        """The journal has the group, the shelf does not: the writers can't be told how it ended until `reload`."""
+        unknown = OutcomeUnknown(
+            f"written to the journal, but not applied ({error.detail}); read before you retry"
+        )
+        self.failed(
+            unknown, problem=StoreUnavailable(f"{error.detail}; the store is read-only until it recovers")
+        )
+        self._shelf_is_broken = True
+
+    @property
+    def shelf_is_broken(self) -> bool:
+        """Whether `reload` with a freshly opened shelf would help."""
+        return self._shelf_is_broken
 
     def _show(self, staged: Staged) -> None:
         revision = staged.revision
@@ -431,6 +454,17 @@ class LocalStore(TransactMixin):
         self._set_revision(revision)
 
     # -- end of life
+
+    def reload(self, shelf: Shelf, entries: Iterable[bytes]) -> None:
+        """Go on with a shelf that was opened again, brought up to the journal's end. The watches have to start again."""
+        self._shelf = shelf
+        applied, self._compacted_revision = layout.decode_progress(shelf.get(layout.META_PROGRESS))
+        self._set_revision(applied)
+        for entry in entries:
+            self.replay(entry)
+        self._hub.interrupt(StoreUnavailable("the store recovered from a failure; watch again"))
+        self._shelf_is_broken = False
+        self._problem = None
 
     def replay(self, raw: bytes) -> None:
         """Apply one journal entry that the shelf may not have yet. Only while opening."""

@@ -1,0 +1,49 @@
+"""Journal files with the faults of real devices."""
+
+import errno
+import threading
+from pathlib import Path
+
+from holdfast.storage.disk.segment import DiskFile
+
+
+class LossyFile(DiskFile):
+    """Keeps what was not synced in memory only, as a device's cache does; after the cut nothing reaches the folder."""
+
+    is_cut = False
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._cache: list[tuple[bytes, int]] = []
+
+    def pwrite(self, data: bytes, offset: int) -> None:
+        self._cache.append((data, offset))
+
+    def sync(self) -> None:
+        for data, offset in self._cache:
+            if not LossyFile.is_cut:
+                super().pwrite(data, offset)
+        self._cache.clear()
+        super().sync()
+
+
+class GatedFile(DiskFile):
+    """Syncs only while the gate is open."""
+
+    gate = threading.Event()
+
+    def sync(self) -> None:
+        self.gate.wait()
+        super().sync()
+
+
+class FullFile(DiskFile):
+    """A device that can be filled and emptied by hand."""
+
+    is_full = False
+
+    def pwrite(self, data: bytes, offset: int) -> None:
+        if FullFile.is_full:
+            super().pwrite(data[: len(data) // 2], offset)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().pwrite(data, offset)

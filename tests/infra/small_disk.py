@@ -1,0 +1,14 @@
+"""A small file system of its own for one test: a tmpfs, in a mount namespace when we are not root."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def run_on_small_disk(module: str, folder: Path, size: str) -> subprocess.CompletedProcess[str]:
+    """`python -m module FOLDER`, with FOLDER as the mount point of a file system of `size`."""
+    script = f'mount -t tmpfs -o size={size} holdfast "$1" && shift && exec "$@"'
+    inside = ["sh", "-c", script, "sh", str(folder), sys.executable, "-m", module, str(folder)]
+    isolate = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
+    return subprocess.run([*isolate, *inside], capture_output=True, text=True, timeout=120, check=False)

@@ -1,0 +1,200 @@
+"""Devices that fail, fill up or are slow: what readers, writers and watchers see."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.common import failpoint
+from holdfast.storage.disk.store import open_disk
+from holdfast.storage.errors import Conflict, StoreFull, StoreLocked, StoreReadOnly
+from holdfast.storage.options import StoreOptions
+from holdfast.storage.port import ABSENT, Batch, Transaction
+from tests.infra.files import FullFile, GatedFile
+
+OPTIONS = StoreOptions(journal_segment_bytes=1 << 20, free_bytes_min=0)
+
+
+@pytest.fixture(autouse=True)
+def healthy() -> Iterator[None]:
+    GatedFile.gate.set()
+    FullFile.is_full = False
+    yield
+    GatedFile.gate.set()
+
+
+async def turns(count: int = 20) -> None:
+    """Let everything that can go on go on."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_nothing_is_visible_before_it_is_durable(tmp_path: Path) -> None:
+    async with open_disk(tmp_path, OPTIONS, file_factory=GatedFile) as store:
+        await store.commit(Batch(puts={b"a": b"old"}))
+        watch = store.watch(b"", None)
+        GatedFile.gate.clear()
+
+        commit = asyncio.ensure_future(store.commit(Batch(puts={b"a": b"new", b"b": b""})))
+        event = asyncio.ensure_future(anext(watch))
+        await turns()
+        record = await store.get(b"a")
+        assert record is not None
+        assert record.value == b"old"
+        assert await store.get_many([b"b"]) == {}
+        assert [r.key for r in await store.range(b"", None, limit=9)] == [b"a"]
+        assert store.revision == 1
+        assert not commit.done()
+        assert not event.done()
+
+        GatedFile.gate.set()
+        assert await commit == 2
+        assert len(await event) == 2
+        assert await store.get(b"b") is not None
+
+
+async def test_a_transaction_builds_on_what_is_staged_but_is_held_back_with_it(tmp_path: Path) -> None:
+    async def add(tx: Transaction) -> int:
+        record = await tx.get(b"n")
+        value = int(record.value) + 1 if record else 1
+        tx.put(b"n", b"%d" % value)
+        return value
+
+    async def look(tx: Transaction) -> bytes | None:
+        record = await tx.get(b"n")
+        return record.value if record else None
+
+    async def refuse(tx: Transaction) -> None:
+        if await tx.get(b"n") is not None:
+            raise KeyError("held")
+
+    async with open_disk(tmp_path, OPTIONS, file_factory=GatedFile) as store:
+        GatedFile.gate.clear()
+        adds = [asyncio.ensure_future(store.transact(add)) for _ in range(5)]
+        await turns()
+        looking = asyncio.ensure_future(store.transact(look))
+        refused = asyncio.ensure_future(store.transact(refuse))
+        conflict = asyncio.ensure_future(store.commit(Batch(expects={b"n": ABSENT}, puts={b"n": b"0"})))
+        await turns()
+        assert not any(task.done() for task in [*adds, looking, refused, conflict])
+
+        GatedFile.gate.set()
+        assert await asyncio.gather(*adds) == [1, 2, 3, 4, 5]
+        assert await looking == b"5"
+        with pytest.raises(KeyError):
+            await refused
+        with pytest.raises(Conflict):
+            await conflict
+
+
+async def test_a_failed_sync_turns_the_store_read_only_until_it_is_opened_again(tmp_path: Path) -> None:
+    async with open_disk(tmp_path, OPTIONS) as store:
+        await store.commit(Batch(puts={b"a": b"kept"}))
+        watch = store.watch(b"", None)
+
+        with failpoint.armed("journal.sync:error"):
+            answers = await asyncio.gather(
+                *[store.commit(Batch(puts={b"a": b"lost", b"n%d" % n: b""})) for n in range(10)],
+                return_exceptions=True,
+            )
+
+        assert all(isinstance(answer, StoreReadOnly) for answer in answers)
+        assert store.problem is not None
+        with pytest.raises(StoreReadOnly):
+            await store.commit(Batch(puts={b"b": b""}))
+        with pytest.raises(StoreReadOnly):
+            await store.check()
+        record = await store.get(b"a")
+        assert record is not None
+        assert record.value == b"kept"
+        assert len(await store.range(b"", None, limit=99)) == 1
+        assert watch.revision == 1
+
+    async with open_disk(tmp_path, OPTIONS) as store:
+        records = await store.range(b"", None, limit=99)
+        assert store.problem is None
+        # The device may have kept the failed group or not, but only as a whole, and from now on for good.
+        values = {record.value for record in records if record.key == b"a"}
+        assert (values, len(records)) == ({b"kept"}, 1) or values == {b"lost"}
+        await store.commit(Batch(puts={b"b": b""}))
+
+
+async def test_a_full_device_refuses_writes_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    async with open_disk(tmp_path, OPTIONS, file_factory=FullFile) as store:
+        await store.commit(Batch(puts={b"a": b"1"}))
+
+        FullFile.is_full = True
+        with pytest.raises(StoreFull):
+            await store.commit(Batch(puts={b"a": b"2"}))
+        record = await store.get(b"a")
+        assert record is not None
+        assert record.value == b"1"
+
+        FullFile.is_full = False
+        await store.commit(Batch(puts={b"a": b"3"}))
+
+    async with open_disk(tmp_path, OPTIONS) as store:
+        record = await store.get(b"a")
+        assert record is not None
+        assert (record.value, record.version) == (b"3", 2)
+
+
+async def test_what_a_transaction_read_of_a_lost_group_is_never_taken_for_real(tmp_path: Path) -> None:
+    async with open_disk(tmp_path, OPTIONS, file_factory=FullFile) as store:
+        started, go_on = asyncio.Event(), asyncio.Event()
+        FullFile.is_full = True
+        lost = asyncio.ensure_future(store.commit(Batch(puts={b"a": b"lost"})))
+        await asyncio.sleep(0)
+        seen: list[bytes | None] = []
+
+        async def work(tx: Transaction) -> None:
+            record = await tx.get(b"a")
+            seen.append(record.value if record else None)
+            started.set()
+            await go_on.wait()
+            tx.put(b"b", b"built on " + (record.value if record else b"nothing"))
+
+        running = asyncio.ensure_future(store.transact(work))
+        await started.wait()
+        with pytest.raises(StoreFull):
+            await lost
+        FullFile.is_full = False
+        await store.commit(Batch(puts={b"a": b"real"}))
+        go_on.set()
+        await running
+
+        assert seen == [b"lost", b"real"]
+        record = await store.get(b"b")
+        assert record is not None
+        assert record.value == b"built on real"
+
+
+async def test_a_second_process_is_told_the_path_and_the_holder(tmp_path: Path) -> None:
+    script = (
+        "import asyncio, sys; from pathlib import Path\n"
+        "from holdfast.storage.disk.store import open_disk\n"
+        "from holdfast.storage.options import StoreOptions\n"
+        "async def main():\n"
+        "    async with open_disk(Path(sys.argv[1]), StoreOptions()): pass\n"
+        "asyncio.run(main())\n"
+    )
+    async with open_disk(tmp_path, OPTIONS):
+        second = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-c", script, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        with pytest.raises(StoreLocked):
+            async with open_disk(tmp_path, OPTIONS):
+                raise AssertionError("opened twice")
+
+    assert second.returncode != 0
+    assert "StoreLocked" in second.stderr
+    assert str(tmp_path) in second.stderr
+    assert f"process {os.getpid()}" in second.stderr

@@ -1,0 +1,12 @@
+"""A real file system without room: a clear error, reads go on, and so do writes once there is room."""
+
+from pathlib import Path
+
+from tests.infra.small_disk import run_on_small_disk
+
+
+def test_a_small_disk_that_fills_up_is_survived(tmp_path: Path) -> None:
+    process = run_on_small_disk("tests.system.full_disk_session", tmp_path, size="64m")
+
+    assert process.returncode == 0, process.stderr
+    assert process.stdout == "recovered\n"
