@@ -49,7 +49,9 @@ def test_each_foreign_error_has_one_of_ours(
 
 
 def test_the_drivers_error_is_found_below_sqlalchemys() -> None:
-    wrapped = DBAPIError("SELECT 1", None, Exception("wrapped"))
-    wrapped.__cause__ = asyncpg.DiskFullError("full")
+    of_dialect = Exception("wrapped")
+    of_dialect.__cause__ = asyncpg.DiskFullError("full")
+    wrapped = DBAPIError("SELECT 1", None, of_dialect)
+    wrapped.__cause__ = of_dialect
 
     assert type(translate(wrapped)) is StoreFull

@@ -2,7 +2,9 @@
 
 import pytest
 
-from holdfast.storage.errors import InvalidStoreUrl
+from holdfast.storage.errors import InvalidStoreUrl, StorageError
+from holdfast.storage.options import StoreOptions
+from holdfast.storage.postgres.store import open_postgres
 from holdfast.storage.postgres.url import parse_url
 
 
@@ -43,3 +45,20 @@ def test_the_password_is_for_the_driver_only(url: str) -> None:
 def test_a_url_with_wrong_parts_is_refused(url: str) -> None:
     with pytest.raises(InvalidStoreUrl):
         parse_url(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgres://user:s3cret@127.0.0.1:port/db",
+        "postgres://user:s3c:ret@127.0.0.1:99999999/db",
+        "postgres://user:s3cret@127.0.0.1:1/db?sslmode=s3cret",
+        "postgres://user:s3cret@[127.0.0.1/db",
+    ],
+)
+async def test_what_the_driver_can_not_read_is_told_without_the_password(url: str) -> None:
+    with pytest.raises(StorageError) as refused:
+        async with open_postgres(url, StoreOptions()):
+            pass
+
+    assert "s3c" not in refused.value.detail

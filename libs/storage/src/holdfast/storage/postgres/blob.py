@@ -10,7 +10,7 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 from holdfast.common.clock import Clock
-from holdfast.storage.blob import checked_id
+from holdfast.storage.blob import checked_end, checked_id
 from holdfast.storage.errors import BlobNotFound, InvalidBatch, StorageError, StoreCorrupt
 from holdfast.storage.port import BlobInfo, BlobRef
 from holdfast.storage.postgres.connection import Connections
@@ -43,10 +43,8 @@ class PostgresBlobs:
     async def read(
         self, ref: BlobRef, *, context: str = "", start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
-        if start < 0 or (end is not None and end < start):
-            raise InvalidBatch(f"bytes {start} to {end} are no part of a blob")
+        position, end = start, checked_end(ref, start, end)
         size_bytes = await self._size_bytes(ref.id)
-        position, end = start, size_bytes if end is None else min(end, size_bytes)
         while position < end:
             seq, offset = divmod(position, CHUNK_BYTES)
             chunk = (await self._chunk(ref.id, seq))[offset : offset + end - position]

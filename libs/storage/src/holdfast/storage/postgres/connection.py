@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 import asyncpg
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from holdfast.storage.errors import StorageError, StoreClosed, StoreUnavailable
+from holdfast.storage.errors import InvalidStoreUrl, StorageError, StoreClosed, StoreUnavailable
 from holdfast.storage.postgres.fault import FOREIGN_ERRORS, is_connection_lost, root_cause, translate
 from holdfast.storage.postgres.url import PostgresUrl
 
@@ -160,6 +160,9 @@ class Connections:
                 pooled = await core.get_raw_connection()
         except FOREIGN_ERRORS as error:
             raise self._reported(error) from root_cause(error)
+        except (ValueError, OverflowError):
+            # Of the driver, for parts of the URL it can't read; its text may hold the password.
+            raise InvalidStoreUrl("the PostgreSQL URL has a part that is wrong, such as the port") from None
         self.reached()
         return core, cast(RawConnection, pooled.driver_connection)
 

@@ -31,10 +31,13 @@ _ACCESS_CLASSES = frozenset({"28", "3D"})
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """SQLAlchemy wraps the driver's error twice; the driver's own is what tells."""
-    while error.__cause__ is not None and isinstance(error.__cause__, FOREIGN_ERRORS):
-        error = error.__cause__
-    return error
+    """SQLAlchemy wraps the driver's error twice, once in a class of its dialect; the driver's own is what tells."""
+    cause, below = error, error.__cause__
+    while below is not None:
+        if isinstance(below, FOREIGN_ERRORS):
+            cause = below
+        below = below.__cause__
+    return cause
 
 
 def is_connection_lost(error: BaseException) -> bool:
@@ -64,9 +67,9 @@ def translate(error: BaseException) -> StorageError:
         return StoreUnavailable(
             "PostgreSQL did not answer in time; is it overloaded or paused?", retry_after_s=1.0
         )
-    return StoreUnavailable(
-        f"PostgreSQL can't be reached: {cause or type(cause).__name__}", retry_after_s=1.0
-    )
+    if isinstance(cause, OSError):
+        return StoreUnavailable(f"PostgreSQL can't be reached: {cause}", retry_after_s=1.0)
+    return StoreUnavailable(f"the connection to PostgreSQL broke: {cause}", retry_after_s=1.0)
 
 
 def _translate_state(error: asyncpg.PostgresError, state: str) -> StorageError:

@@ -7,7 +7,6 @@ import asyncio
 import logging
 from contextlib import suppress
 from itertools import groupby
-from weakref import WeakSet
 
 from holdfast.storage.errors import Compacted, StorageError, StoreCorrupt
 from holdfast.storage.options import StoreOptions
@@ -44,7 +43,6 @@ class Follower:
         self._hub = WatchHub(
             self.history, buffer_events_max=options.watch_buffer_events_max, revision=revision
         )
-        self._watches: WeakSet[HubWatch] = WeakSet()
         self._committed_revision = revision
         self._has_news = asyncio.Event()
 
@@ -54,9 +52,7 @@ class Follower:
         return max(self._committed_revision, self._hub.revision)
 
     def watch(self, start: bytes, end: bytes | None, after: int | None, *, with_previous: bool) -> HubWatch:
-        watch = self._hub.watch(start, end, after=after, with_previous=with_previous, floor=self.revision)
-        self._watches.add(watch)
-        return watch
+        return self._hub.watch(start, end, after=after, with_previous=with_previous, floor=self.revision)
 
     def committed(self, revision: int) -> None:
         """This process has committed up to here."""
@@ -141,11 +137,9 @@ class Follower:
             raise error
 
     def _start_over(self, error: Compacted) -> None:
-        """The hub fell behind the kept history: live watches have missed events and must be told."""
+        """The hub fell behind the kept history: watches have missed events and must be told."""
         _log.warning("watches are ended: %s", error.detail)
-        for watch in list(self._watches):
-            if watch.is_live:
-                watch.fail(error)
+        self._hub.interrupt(error)
         self._hub.skip_to(max(error.oldest_revision, self._hub.revision))
 
 

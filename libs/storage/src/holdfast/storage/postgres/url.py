@@ -8,6 +8,7 @@ from holdfast.storage.errors import InvalidStoreUrl
 
 SCHEMA_DEFAULT = "holdfast"
 _SCHEMA = re.compile(r"^[a-z_][a-z0-9_]{0,47}$")  # Short enough to stand in the name of a NOTIFY channel.
+_EXAMPLE = "postgres://user@host:5432/database?schema=holdfast&sslmode=require"
 _SECRETS = frozenset({"password", "sslpassword"})
 
 
@@ -21,15 +22,13 @@ class PostgresUrl(NamedTuple):
 
 def parse_url(url: str) -> PostgresUrl:
     """`postgres://user:password@host:port/database?schema=holdfast&sslmode=…`; other options go to the driver."""
-    parts = urlsplit(url)
-    if parts.scheme not in {"postgres", "postgresql"}:
-        raise InvalidStoreUrl(
-            "a PostgreSQL store has a URL like postgres://user@host/database?schema=holdfast"
-        )
     try:
+        parts = urlsplit(url)
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-    except ValueError as error:
-        raise InvalidStoreUrl("the options behind ? of a PostgreSQL URL are name=value pairs") from error
+    except ValueError:
+        raise InvalidStoreUrl(f"a PostgreSQL store has a URL like {_EXAMPLE}") from None
+    if parts.scheme not in {"postgres", "postgresql"}:
+        raise InvalidStoreUrl(f"a PostgreSQL store has a URL like {_EXAMPLE}")
     schema = dict(query).get("schema", SCHEMA_DEFAULT)
     if not _SCHEMA.match(schema) or schema.startswith("pg_"):
         raise InvalidStoreUrl(
