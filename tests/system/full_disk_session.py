@@ -13,7 +13,7 @@ from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, Store
 
 RESERVE = StoreOptions(journal_segment_bytes=1 << 20, free_bytes_min=12 << 20)
-NO_RESERVE = replace(RESERVE, free_bytes_min=1 << 20)
+NO_RESERVE = replace(RESERVE, free_bytes_min=0)
 CHUNK = b"x" * 200_000
 
 

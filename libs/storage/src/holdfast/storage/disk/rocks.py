@@ -20,8 +20,11 @@ from rocksdict import (
 )
 from rocksdict import Snapshot as RocksSnapshot
 
+from holdfast.common.logging import get_logger
 from holdfast.storage.errors import StorageError, StoreClosed, StoreCorrupt, StoreUnavailable
 from holdfast.storage.local.shelf import ShelfView, Write
+
+_log = get_logger("storage.backend.core")
 
 WRITE_BUFFER_BYTES = 32 << 20
 WRITE_BUFFERS_MAX = 4
@@ -77,9 +80,16 @@ class RocksShelf:
             raise self._mapped(error) from error
 
     def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
             self._db.close()
+        except Exception as error:
+            # Closing flushes first. After a failed flush only letting go of the handle frees the folder; the journal
+            # still has what is lost with it.
+            _log.warn("storage.shelf.close_failed", reason=str(error))
+            del self._db
 
     def _write(self, batch: WriteBatch) -> None:
         try:

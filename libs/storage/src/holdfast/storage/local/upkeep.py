@@ -25,6 +25,8 @@ class Upkeep:
 
     async def __aenter__(self) -> Self:
         self._tasks = [asyncio.create_task(job, name="storage.upkeep") for job in self._jobs]
+        for task in self._tasks:
+            task.add_done_callback(_tell_of_an_early_end)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -49,3 +51,9 @@ class Upkeep:
                 _log.warn("storage.sweep.failed", reason=error.detail)
             else:
                 _log.debug("storage.sweep.done", removed=removed)
+
+
+def _tell_of_an_early_end(task: asyncio.Task[None]) -> None:
+    """These tasks run as long as the store; one that ends with an error is a defect, and must not be a silent one."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("storage.upkeep.died", exception=error)
