@@ -22,7 +22,8 @@ from holdfast.storage.disk import segment
 from holdfast.storage.disk.segment import JournalFile, JournalFileFactory
 from holdfast.storage.errors import StorageError, StoreCorrupt, StoreFull, StoreReadOnly
 from holdfast.storage.foreign import NO_ROOM
-from holdfast.storage.local.store import LocalStore, Staged
+from holdfast.storage.local.staging import Staged
+from holdfast.storage.local.store import LocalStore
 from holdfast.storage.options import StoreOptions
 
 GROUP_BYTES_MAX = 16 << 20

@@ -85,7 +85,7 @@ class RocksShelf:
         self._is_closed = True
         try:
             self._db.close()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (the package raises nothing narrower)
             # Closing flushes first. After a failed flush only letting go of the handle frees the folder; the journal
             # still has what is lost with it.
             _log.warn("storage.shelf.close_failed", reason=str(error))

@@ -78,6 +78,7 @@ async def recover(store: LocalStore, shelf: ReopenableShelf, journal: DiskJourna
     while True:
         await asyncio.sleep(RECOVERY_LOOK_S)
         if store.shelf_is_broken and journal.is_idle and journal.has_room():
+            await asyncio.sleep(0)  # An idle journal has sent its last answer; let that one arrive first.
             try:
                 store.reload(shelf.reopen(), journal.entries())
             except StorageError as error:

@@ -32,7 +32,9 @@ from holdfast.storage.errors import (
 )
 from holdfast.storage.local import layout
 from holdfast.storage.local.layout import Change
-from holdfast.storage.local.shelf import Shelf, ShelfView, Write
+from holdfast.storage.local.shelf import Shelf, Write
+from holdfast.storage.local.snapshot import LocalSnapshot, restored_writes
+from holdfast.storage.local.staging import Staged, Staging
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import (
     ABSENT,
@@ -40,17 +42,12 @@ from holdfast.storage.port import (
     Batch,
     BlobStore,
     Event,
-    RangeExpectation,
     Record,
     Snapshot,
     SnapshotRecord,
 )
 from holdfast.storage.transact import TransactMixin, check_range_limit
 from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
-
-RECENT_REVISIONS_MAX = 4096  # How far back a range expectation can be judged without reading history.
-SNAPSHOT_PAGE_RECORDS = 500
-LOST_SPANS_MAX = 64
 
 
 class LocalBlobStore(BlobStore, Protocol):
@@ -67,23 +64,6 @@ class Journal(Protocol):
         ...
 
 
-class Staged:
-    """A batch on its way."""
-
-    __slots__ = ("after_revision", "answer", "at_ms", "changes", "revision", "settled", "writes")
-
-    def __init__(
-        self, revision: int, after_revision: int, at_ms: int, changes: list[Change], writes: list[Write]
-    ) -> None:
-        self.revision = revision
-        self.after_revision = after_revision
-        self.at_ms = at_ms
-        self.changes = changes
-        self.writes = writes
-        self.answer: asyncio.Future[int] | None = None
-        self.settled: asyncio.Future[int] | None = None  # Others who read it and wait for it; made on demand.
-
-
 class LocalStore(TransactMixin):
     """The `Store` of the port over a shelf and, unless it is in memory only, a journal."""
 
@@ -97,13 +77,7 @@ class LocalStore(TransactMixin):
         self._shelf_is_broken = False
         self._is_closed = False
         self._revision, self._compacted_revision = layout.decode_progress(shelf.get(layout.META_PROGRESS))
-        self._revision_staged = self._revision  # The last number given out.
-        self._revision_kept = self._revision  # The last one given out to a batch that was not lost.
-        self._lost: deque[tuple[int, int]] = deque(maxlen=LOST_SPANS_MAX)
-        self._staged: dict[int, Staged] = {}
-        self._latest: dict[bytes, tuple[int, bytes | None]] = {}  # Staged keys: revision and stored record.
-        self._recent: deque[tuple[int, list[Change]]] = deque(maxlen=RECENT_REVISIONS_MAX)
-        self._recent_after = self._revision
+        self._staging = Staging(self._revision)
         self._ages: deque[tuple[float, int]] = deque([(options.clock.monotonic_s(), self._revision)])
         self._hub = WatchHub(
             self._history, buffer_events_max=options.watch_buffer_events_max, revision=self._revision
@@ -192,11 +166,7 @@ class LocalStore(TransactMixin):
     ) -> tuple[list[Record], int]:
         self._check_open()
         check_range_limit(limit, 2 * RANGE_LIMIT_MAX)
-        staged = {
-            key: stored
-            for key, (_, stored) in self._latest.items()
-            if start <= key and (end is None or key < end)
-        }
+        staged = self._staging.latest_within(start, end)
         gone = sum(1 for stored in staged.values() if stored is None)
         records = {r.key: r for r in self._range_durable(start, end, limit + gone, reverse=reverse)}
         for key, stored in staged.items():
@@ -205,28 +175,18 @@ class LocalStore(TransactMixin):
             else:
                 records[key] = layout.decode_stored(key, stored)
         ordered = sorted(records, reverse=reverse)[:limit] if staged else list(records)
-        return [records[key] for key in ordered], self._revision_staged
+        return [records[key] for key in ordered], self._staging.revision
 
     def _unsettled_revision(self, key: bytes) -> int:
-        latest = self._latest.get(key)
+        latest = self._staging.latest(key)
         return 0 if latest is None else latest[0]
 
     async def _settle(self, revision: int) -> None:
-        # Groups settle in order, so the newest staged batch up to `revision` stands for all before it.
-        staged = self._staged.get(revision)
-        if staged is None:
-            if any(after < revision <= last for after, last in self._lost):
-                raise StoreUnavailable("what this transaction read was never written; run it again")
-            return
-        if staged.settled is None:
-            staged.settled = asyncio.get_running_loop().create_future()
-        await asyncio.shield(staged.settled)
+        await self._staging.settle(revision)
 
     def _latest_stored(self, key: bytes) -> bytes | None:
-        latest = self._latest.get(key)
-        if latest is not None:
-            return latest[1]
-        return self._shelf.get(layout.RECORD + key)
+        latest = self._staging.latest(key)
+        return self._shelf.get(layout.RECORD + key) if latest is None else latest[1]
 
     # -- commit
 
@@ -238,19 +198,19 @@ class LocalStore(TransactMixin):
         conflict = self._conflict(batch)
         if conflict is not None or not (batch.puts or batch.deletes):
             # Whoever is told of a conflict reads again, and must then see what it lost to.
-            await self._settle(self._revision_staged)
+            await self._staging.settle(self._staging.revision)
             if conflict is not None:
                 raise Conflict(conflict)
             return self._revision
         staged = self._stage(batch)
         if self._journal is None:
-            self._take_up(staged)
+            self._staging.add(staged)
             self.settled([staged])
             return staged.revision
         staged.answer = asyncio.get_running_loop().create_future()
         entry = layout.encode_entry(staged.revision, staged.after_revision, staged.at_ms, staged.changes)
         self._journal.offer(entry, staged)
-        self._take_up(staged)
+        self._staging.add(staged)
         if failpoint.ARMED and failpoint.hit("commit.answer_before_durable"):
             return staged.revision
         return await staged.answer
@@ -262,23 +222,12 @@ class LocalStore(TransactMixin):
             if (ABSENT if stored is None else layout.mod_revision(stored)) != revision:
                 return key
         for expectation in batch.expect_ranges:
-            if self._range_changed(expectation):
+            if self._staging.has_changed(expectation):
                 return expectation.start
         return None
 
-    def _range_changed(self, expectation: RangeExpectation) -> bool:
-        start, end, revision = expectation
-        if revision < self._recent_after:
-            return True  # Too long ago to tell; reading again costs less than being wrong.
-        for changed_revision, changes in reversed(self._recent):
-            if changed_revision <= revision:
-                return False
-            if any(start <= change.key and (end is None or change.key < end) for change in changes):
-                return True
-        return False
-
     def _stage(self, batch: Batch) -> Staged:
-        revision = self._revision_staged + 1
+        revision = self._staging.revision + 1
         changes: list[Change] = []
         for key, value in batch.puts.items():
             blobs = batch.blobs.get(key, ())
@@ -296,21 +245,12 @@ class LocalStore(TransactMixin):
                 changes.append(Change(key, None, previous))
         at_ms = int(self._options.clock.wall_s() * 1000)
         writes = shelf_writes(revision, at_ms, changes)
-        return Staged(revision, self._revision_kept, at_ms, changes, writes)
+        return Staged(revision, self._staging.revision_kept, at_ms, changes, writes)
 
     def _check_blobs(self, blobs: tuple[str, ...]) -> None:
         for blob_id in blobs:
             if self._blobs is None or not self._blobs.exists(blob_id):
                 raise BlobNotFound(f"blob {blob_id} does not exist; write it and finish it before the commit")
-
-    def _take_up(self, staged: Staged) -> None:
-        self._revision_staged = self._revision_kept = staged.revision
-        self._staged[staged.revision] = staged
-        for change in staged.changes:
-            self._latest[change.key] = (staged.revision, change.stored)
-        if len(self._recent) == RECENT_REVISIONS_MAX:
-            self._recent_after = self._recent[0][0]
-        self._recent.append((staged.revision, staged.changes))
 
     # -- what the journal answers
 
@@ -350,35 +290,14 @@ class LocalStore(TransactMixin):
         if revision != self._revision + 1:
             self._hub.skip_to(revision - 1)
         self._revision = revision
-        del self._staged[revision]
-        latest = self._latest
-        for change in staged.changes:
-            if latest[change.key][0] == revision:
-                del latest[change.key]
+        self._staging.remove(staged)
         self._hub.publish(revision, staged_events(staged) if self._hub.is_watched else [])
-        for waiter in (staged.answer, staged.settled):
-            if waiter is not None and not waiter.done():
-                waiter.set_result(revision)
+        staged.succeed()
 
     def failed(self, error: StorageError, *, problem: StorageError | None) -> None:
-        """Nothing staged will become durable. `problem` closes the store for writes until it is opened again.
-
-        The numbers given out are burnt: a transaction that read a lost batch must never meet its revision again.
-        """
+        """Nothing staged will become durable. `problem` closes the store for writes until it is opened again."""
         self._problem = problem
-        lost = list(self._staged.values())
-        self._staged.clear()
-        self._latest.clear()
-        self._recent.clear()
-        self._lost.append((self._revision, self._revision_staged))
-        self._revision_kept = self._revision
-        self._revision_staged += 1
-        self._recent_after = self._revision_staged
-        for staged in lost:
-            for waiter in (staged.answer, staged.settled):
-                if waiter is not None and not waiter.done():
-                    waiter.set_exception(error)
-                    waiter.exception()  # The caller may be gone; then nobody is left to be told.
+        self._staging.lose(self._revision, error)
 
     # -- watches and history
 
@@ -423,9 +342,7 @@ class LocalStore(TransactMixin):
         if any(True for _ in self._shelf.scan(prefix, prefix + b"\xff" * 4)):
             return True
         return any(
-            write.value is not None and write.key.startswith(prefix)
-            for staged in self._staged.values()
-            for write in staged.writes
+            write.value is not None and write.key.startswith(prefix) for write in self._staging.writes()
         )
 
     # -- snapshot and restore
@@ -435,18 +352,18 @@ class LocalStore(TransactMixin):
         self._check_open()
         view = self._shelf.view()
         try:
-            yield _LocalSnapshot(self._revision, self._shelf.keys_estimate(), view)
+            yield LocalSnapshot(self._revision, self._shelf.keys_estimate(), view)
         finally:
             view.close()
 
     async def restore(self, revision: int, pages: AsyncIterable[Sequence[SnapshotRecord]]) -> None:
         self._check_open()
-        if self._revision_staged or self._range_durable(b"", None, 1, reverse=False):
+        if self._staging.revision or self._range_durable(b"", None, 1, reverse=False):
             raise InvalidBatch(f"{self._url} is not empty; restore into a new store")
         self._shelf.write([Write(layout.META_RESTORING, b"1")])
         await asyncio.to_thread(self._shelf.flush)
         async for page in pages:
-            self._shelf.write([write for item in page for write in _restored_writes(item)])
+            self._shelf.write([write for item in page for write in restored_writes(item)])
         progress = layout.encode_progress(revision, revision)
         self._shelf.write([Write(layout.META_PROGRESS, progress), Write(layout.META_RESTORING, None)])
         await asyncio.to_thread(self._shelf.flush)
@@ -483,7 +400,8 @@ class LocalStore(TransactMixin):
         self._set_revision(entry.revision)
 
     def _set_revision(self, revision: int) -> None:
-        self._revision = self._revision_staged = self._revision_kept = self._recent_after = revision
+        self._revision = revision
+        self._staging.start_at(revision)
         self._hub.skip_to(revision)
 
     async def close(self) -> None:
@@ -491,28 +409,12 @@ class LocalStore(TransactMixin):
         if self._is_closed:
             return
         self._is_closed = True
-        await self._settle(self._revision_staged)
+        await self._staging.settle(self._staging.revision)
         self._hub.close()
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise StoreClosed(f"{self._url} is closed")
-
-
-class _LocalSnapshot:
-    def __init__(self, revision: int, record_count: int, view: ShelfView) -> None:
-        self.revision = revision
-        self.record_count = record_count
-        self._view = view
-
-    async def records(self) -> AsyncIterator[Sequence[SnapshotRecord]]:
-        rows = self._view.scan(layout.RECORD, layout.after_prefix(layout.RECORD))
-        while page := list(islice(rows, SNAPSHOT_PAGE_RECORDS)):
-            yield [
-                SnapshotRecord(layout.decode_stored(key[1:], stored), layout.stored_blobs(stored))
-                for key, stored in page
-            ]
-            await asyncio.sleep(0)
 
 
 def shelf_writes(revision: int, at_ms: int, changes: list[Change]) -> list[Write]:
@@ -539,15 +441,4 @@ def staged_events(staged: Staged) -> list[Event]:
             None if previous is None else layout.decode_stored(key, previous),
         )
         for key, stored, previous in staged.changes
-    ]
-
-
-def _restored_writes(item: SnapshotRecord) -> list[Write]:
-    record, blobs = item
-    stored = layout.encode_stored(
-        record.value, record.create_revision, record.mod_revision, record.version, blobs
-    )
-    return [
-        Write(layout.RECORD + record.key, stored),
-        *[Write(layout.blob_reference_key(blob_id, record.key), b"") for blob_id in blobs],
     ]

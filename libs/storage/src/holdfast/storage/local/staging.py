@@ -1,0 +1,133 @@
+"""What is committed but not durable yet: numbers given out, the latest state of each key, and what became of it.
+
+Pure bookkeeping, no I/O. The caller brings the durable state when it is needed.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+
+from holdfast.storage.errors import StorageError, StoreUnavailable
+from holdfast.storage.local.layout import Change
+from holdfast.storage.local.shelf import Write
+from holdfast.storage.port import RangeExpectation
+
+RECENT_REVISIONS_MAX = 4096  # How far back a range expectation can be judged.
+LOST_SPANS_MAX = 64
+
+
+class Staged:
+    """A batch on its way. `answer` is its own commit's, `settled` is for those who read it; made on demand."""
+
+    __slots__ = ("after_revision", "answer", "at_ms", "changes", "revision", "settled", "writes")
+
+    def __init__(
+        self, revision: int, after_revision: int, at_ms: int, changes: list[Change], writes: list[Write]
+    ) -> None:
+        self.revision = revision
+        self.after_revision = after_revision
+        self.at_ms = at_ms
+        self.changes = changes
+        self.writes = writes
+        self.answer: asyncio.Future[int] | None = None
+        self.settled: asyncio.Future[int] | None = None
+
+    def succeed(self) -> None:
+        for waiter in (self.answer, self.settled):
+            if waiter is not None and not waiter.done():
+                waiter.set_result(self.revision)
+
+    def fail(self, error: StorageError) -> None:
+        for waiter in (self.answer, self.settled):
+            if waiter is not None and not waiter.done():
+                waiter.set_exception(error)
+                waiter.exception()  # The caller may be gone; then nobody is left to be told.
+
+
+class Staging:
+    """All batches on their way, oldest first."""
+
+    def __init__(self, revision: int) -> None:
+        self._batches: dict[int, Staged] = {}
+        self._latest: dict[bytes, tuple[int, bytes | None]] = {}
+        self._recent: deque[tuple[int, list[Change]]] = deque(maxlen=RECENT_REVISIONS_MAX)
+        self._lost: deque[tuple[int, int]] = deque(maxlen=LOST_SPANS_MAX)
+        self.start_at(revision)
+
+    def start_at(self, revision: int) -> None:
+        """Everything up to `revision` is durable, and nothing else is known."""
+        self.revision = revision  # The last number given out.
+        self.revision_kept = revision  # The last one given out to a batch that was not lost.
+        self._recent.clear()
+        self._recent_after = revision
+
+    def add(self, staged: Staged) -> None:
+        revision = staged.revision
+        self.revision = self.revision_kept = revision
+        self._batches[revision] = staged
+        latest = self._latest
+        for change in staged.changes:
+            latest[change.key] = (revision, change.stored)
+        if len(self._recent) == RECENT_REVISIONS_MAX:
+            self._recent_after = self._recent[0][0]
+        self._recent.append((revision, staged.changes))
+
+    def remove(self, staged: Staged) -> None:
+        """It is durable and applied now."""
+        revision = staged.revision
+        del self._batches[revision]
+        latest = self._latest
+        for change in staged.changes:
+            if latest[change.key][0] == revision:
+                del latest[change.key]
+
+    def lose(self, durable_revision: int, error: StorageError) -> None:
+        """Nothing here will become durable. The numbers given out are burnt, and one more: a transaction that read
+        a lost batch must never meet its revision again."""
+        lost = list(self._batches.values())
+        self._batches.clear()
+        self._latest.clear()
+        self._lost.append((durable_revision, self.revision))
+        self.start_at(self.revision + 1)
+        self.revision_kept = durable_revision
+        for staged in lost:
+            staged.fail(error)
+
+    # -- what transactions see
+
+    def latest(self, key: bytes) -> tuple[int, bytes | None] | None:
+        """Revision and stored record (None: deleted) of a staged key; None if the key is not staged."""
+        return self._latest.get(key)
+
+    def latest_within(self, start: bytes, end: bytes | None) -> dict[bytes, bytes | None]:
+        return {
+            key: stored
+            for key, (_, stored) in self._latest.items()
+            if start <= key and (end is None or key < end)
+        }
+
+    def has_changed(self, expectation: RangeExpectation) -> bool:
+        """Whether a key of the range was written after the expectation's revision."""
+        start, end, revision = expectation
+        if revision < self._recent_after:
+            return True  # Too long ago to tell; reading again costs less than being wrong.
+        for changed_revision, changes in reversed(self._recent):
+            if changed_revision <= revision:
+                return False
+            if any(start <= change.key and (end is None or change.key < end) for change in changes):
+                return True
+        return False
+
+    async def settle(self, revision: int) -> None:
+        """Return when this batch, and so all before it, is durable."""
+        staged = self._batches.get(revision)
+        if staged is None:
+            if any(after < revision <= last for after, last in self._lost):
+                raise StoreUnavailable("what this transaction read was never written; run it again")
+            return
+        if staged.settled is None:
+            staged.settled = asyncio.get_running_loop().create_future()
+        await asyncio.shield(staged.settled)
+
+    def writes(self) -> Iterator[Write]:
+        return (write for staged in self._batches.values() for write in staged.writes)
