@@ -9,7 +9,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -51,20 +51,24 @@ class ServeOptions:
 DEFAULT_OPTIONS: Final = ServeOptions()
 
 
-class StartError(RuntimeError):
-    """The app's lifespan did not start; the log has the cause."""
-
-
 class PlaneServer(uvicorn.Server):
     """uvicorn's server with our listeners, our protocol and our way to stop."""
 
     def __init__(
-        self, app: FastAPI, listeners: Sequence[Listener], options: ServeOptions = DEFAULT_OPTIONS
+        self,
+        app: FastAPI,
+        listeners: Sequence[Listener],
+        options: ServeOptions = DEFAULT_OPTIONS,
+        *,
+        on_started: Callable[["PlaneServer"], None] | None = None,
     ) -> None:
         for listener in listeners:
             refuse_open_listener(listener, disable_mtls=options.disable_mtls)
+        self._app = app
+        self._lifespan = AsyncExitStack()
         self._parts: AppParts = parts_of(app)
         self._options = options
+        self._on_started = on_started
         self._listeners = listeners
         self.lane = Lane(
             self._parts.table,
@@ -78,7 +82,7 @@ class PlaneServer(uvicorn.Server):
                 app,
                 http=bound_to(self.lane),
                 ws="none",
-                lifespan="on",
+                lifespan="off",  # Ours is entered here, so that an error in it arrives as itself and not as a log line.
                 log_config=None,
                 access_log=False,
                 proxy_headers=False,
@@ -117,20 +121,20 @@ class PlaneServer(uvicorn.Server):
             task.cancel()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await self.lifespan.startup()
-        if self.lifespan.should_exit:
-            raise StartError("the app did not start; the log has the cause")
+        await self._lifespan.enter_async_context(self._app.router.lifespan_context(self._app))
         self.server_state.default_headers = self.lane.default_headers
         self._tick()
         try:
             await self._open_listeners()
         except BaseException:
-            await self.lifespan.shutdown()
+            await self._lifespan.aclose()
             raise
         self._ticker = asyncio.get_running_loop().create_task(self._tick_for_ever(), name="server.tick")
         self.started = True
         self.is_started.set()
         _log.info("server.listening", service=self._parts.service, addresses=self.addresses)
+        if self._on_started is not None:
+            self._on_started(self)
 
     async def _open_listeners(self) -> None:
         loop = asyncio.get_running_loop()
@@ -175,7 +179,7 @@ class PlaneServer(uvicorn.Server):
         if self._ticker is not None:
             self._ticker.cancel()
         if not self.force_exit:
-            await self.lifespan.shutdown()
+            await self._lifespan.aclose()
         _log.info("server.stopped", service=self._parts.service, forced=self.force_exit)
 
     async def _close_listeners(self) -> None:
@@ -222,11 +226,19 @@ async def running(
         await task
 
 
-def serve(app: FastAPI, *listeners: Listener, options: ServeOptions = DEFAULT_OPTIONS) -> None:
-    """Serve until SIGTERM or SIGINT, then stop in order; a second signal forces the exit."""
+def serve(
+    app: FastAPI,
+    *listeners: Listener,
+    options: ServeOptions = DEFAULT_OPTIONS,
+    on_started: Callable[[PlaneServer], None] | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, then stop in order; a second signal forces the exit.
+
+    `on_started` is told once, when every listener is open.
+    """
 
     async def main() -> None:
-        server = PlaneServer(app, listeners, options)
+        server = PlaneServer(app, listeners, options, on_started=on_started)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.request_stop)
