@@ -1,7 +1,6 @@
 """What can be set about a store, whatever its backend."""
 
 from dataclasses import dataclass, field
-
 from pathlib import Path
 
 from holdfast.common.clock import Clock, SystemClock
