@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,16 +32,16 @@ class Backend(NamedTuple):
 def disk_backend(folder: Path, *, encrypted: bool = False) -> Backend:
     url = f"disk://{folder}"
     if encrypted:
-        return Backend("disk-encrypted", lambda options: _open_encrypted(url, options))
-    return Backend("disk", lambda options: open_backend(url, options))
+        return Backend("disk-encrypted", partial(_open_encrypted, url))
+    return Backend("disk", partial(open_backend, url))
 
 
 def memory_backend() -> Backend:
-    return Backend("mem", lambda options: open_backend("mem://", options))
+    return Backend("mem", partial(open_backend, "mem://"))
 
 
 def postgres_backend(url: str) -> Backend:
-    return Backend("postgres", lambda options: open_backend(url, options))
+    return Backend("postgres", partial(open_backend, url))
 
 
 @asynccontextmanager

@@ -91,7 +91,7 @@ async def test_one_batch_arrives_whole(store: Store) -> None:
 
 
 async def test_a_watch_may_begin_in_the_future(store: Store) -> None:
-    now = await store.commit(Batch(puts={b"a": b""}))
+    now = last = await store.commit(Batch(puts={b"a": b""}))
 
     async with store.watch(b"a", b"b", after=now + 2) as watch:
         for _ in range(3):
@@ -103,7 +103,7 @@ async def test_a_watch_may_begin_in_the_future(store: Store) -> None:
 
 async def test_compacted_history_is_a_typed_error_that_says_where_to_go_on(backend: Backend) -> None:
     async with backend.open(replace(SMALL, history_revisions_max=10)) as store:
-        start = await store.commit(Batch(puts={b"a": b""}))
+        start = last = await store.commit(Batch(puts={b"a": b""}))
         for _ in range(30):
             last = await store.commit(Batch(puts={b"a": b""}))
         oldest = await store.compact()

@@ -28,36 +28,32 @@ async def open_store(url: str, options: StoreOptions | None = None) -> AsyncIter
 
 
 def open_backend(url: str, options: StoreOptions) -> AbstractAsyncContextManager[Backend]:
-    """The store as stored: what a backup, a restore or a migration works on."""
-    scheme, _, rest = url.partition("://")
-    if not _ or scheme not in _OPENERS:
+    """The store as stored: what a backup, a restore or a migration works on. Raises InvalidStoreUrl at once."""
+    kind, separator, _ = url.partition("://")
+    if not separator or kind not in _OPENERS:
         known = ", ".join(f"{name}://" for name in _OPENERS)
-        raise InvalidStoreUrl(f"storage URL {scheme!r}…: unknown kind; use one of {known}")
-    return _OPENERS[scheme](url, rest, options)
+        raise InvalidStoreUrl(f"storage URL {kind!r}: unknown kind; use one of {known}")
+    return _OPENERS[kind](url, options)
 
 
-@asynccontextmanager
-async def _open_memory(url: str, rest: str, options: StoreOptions) -> AsyncIterator[Backend]:
+def _open_memory(url: str, options: StoreOptions) -> AbstractAsyncContextManager[Backend]:
     from holdfast.storage.memory import open_memory
 
-    async with open_memory(options) as store:
-        yield store
+    if url != "mem://":
+        raise InvalidStoreUrl(f"{url}: a store in memory has no name; write mem://")
+    return open_memory(options)
 
 
-@asynccontextmanager
-async def _open_disk(url: str, rest: str, options: StoreOptions) -> AsyncIterator[Backend]:
+def _open_disk(url: str, options: StoreOptions) -> AbstractAsyncContextManager[Backend]:
     from holdfast.storage.disk.store import open_disk
 
-    async with open_disk(disk_folder(url), options) as store:
-        yield store
+    return open_disk(disk_folder(url), options)
 
 
-@asynccontextmanager
-async def _open_postgres(url: str, rest: str, options: StoreOptions) -> AsyncIterator[Backend]:
+def _open_postgres(url: str, options: StoreOptions) -> AbstractAsyncContextManager[Backend]:
     from holdfast.storage.postgres.store import open_postgres
 
-    async with open_postgres(url, options) as store:
-        yield store
+    return open_postgres(url, options)
 
 
 def disk_folder(url: str) -> Path:

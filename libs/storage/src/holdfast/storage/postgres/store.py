@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from holdfast.storage.batch import check_batch
 from holdfast.storage.errors import InvalidBatch
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import RANGE_LIMIT_MAX, Batch, Record, Snapshot, SnapshotRecord, Store
+from holdfast.storage.port import RANGE_LIMIT_MAX, Batch, Record, Snapshot, SnapshotRecord
 from holdfast.storage.postgres.blob import PostgresBlobs
 from holdfast.storage.postgres.compaction import Compactor, repeat
 from holdfast.storage.postgres.connection import Connections, Row
@@ -154,7 +154,7 @@ class PostgresStore(TransactMixin):
 
 
 @asynccontextmanager
-async def open_postgres(url: str, options: StoreOptions) -> AsyncGenerator[Store, None]:
+async def open_postgres(url: str, options: StoreOptions) -> AsyncGenerator[PostgresStore, None]:
     """The store at `postgres://user:password@host/database?schema=holdfast`, its schema brought up to date."""
     parsed = parse_url(url)
     async with AsyncExitStack() as stack:
