@@ -1,0 +1,110 @@
+"""A server process: an app served as its settings say, from logging to the last flushed span."""
+
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from cryptography import x509
+from fastapi import FastAPI
+
+from holdfast.common.app import build_app, parts_of
+from holdfast.common.bundle import InvalidBundle, read_bundle, read_denylist
+from holdfast.common.errors import HoldfastError
+from holdfast.common.listener import Listener, ListenError
+from holdfast.common.logging import configure_logging, get_logger
+from holdfast.common.metrics import Registry
+from holdfast.common.server import PlaneServer, ServeOptions, running, serve
+from holdfast.common.settings import PlaneSettings, SettingsError
+from holdfast.common.telemetry import setup_telemetry
+from holdfast.common.tls import BundleError, server_context
+from holdfast.common.tls import read_bundle as read_tls_bundle
+
+SettingsT = TypeVar("SettingsT", bound=PlaneSettings)
+
+_log = get_logger("server.lifecycle.init")
+
+
+def main(settings_cls: type[SettingsT], create_app: Callable[[SettingsT], FastAPI]) -> int:
+    """`python -m` of a service: settings from environment and file, then serve. Returns the exit status."""
+    try:
+        settings = settings_cls()
+        settings.check_start()
+        run(create_app(settings), settings)
+    except SettingsError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    except (HoldfastError, ListenError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def run(
+    app: FastAPI, settings: PlaneSettings, *, on_started: Callable[[PlaneServer], None] | None = None
+) -> None:
+    """Serve until a signal. What stops the start (store, listener, bundle) reaches the caller as it is."""
+    configure_logging(settings.log_level)
+    settings.log_ignored(_log)
+    parts = parts_of(app)
+    telemetry = setup_telemetry(settings.otlp_endpoint, parts.service, parts.registry)
+    telemetry.instrument(app)
+    if settings.metrics_listen:
+        _serve_metrics_beside(app, parts.registry, settings.metrics_listen)
+    try:
+        serve(app, _listener(settings), options=_serve_options(settings), on_started=on_started)
+    finally:
+        telemetry.shutdown()
+
+
+def _listener(settings: PlaneSettings) -> Listener:
+    if not settings.is_mtls_on:
+        return Listener(settings.listen, settings.listen_proto)
+    try:
+        bundle = read_tls_bundle(settings.bundle.read_bytes())
+    except BundleError as error:
+        raise InvalidBundle(settings.bundle, str(error)) from error
+    return Listener(settings.listen, settings.listen_proto, server_context(bundle))
+
+
+def _serve_options(settings: PlaneSettings) -> ServeOptions:
+    return ServeOptions(
+        disable_mtls=settings.mtls_disabled,
+        is_express=settings.express,
+        drain_grace_s=settings.drain_grace_s,
+        shutdown_timeout_s=settings.shutdown_timeout_s,
+        accepts_peer=_peer_check(settings) if settings.is_mtls_on else None,
+    )
+
+
+def _peer_check(settings: PlaneSettings) -> Callable[[bytes], bool] | None:
+    """Refuses the certificates that the bundle or the denylist file names; None if they name none."""
+    denied = read_bundle(settings.bundle).denied_serials
+    if settings.denylist_path is not None:
+        denied |= read_denylist(settings.denylist_path)
+    if not denied:
+        return None
+    return lambda certificate: x509.load_der_x509_certificate(certificate).serial_number not in denied
+
+
+def _serve_metrics_beside(app: FastAPI, registry: Registry, address: str) -> None:
+    """Open a second listener with the app, for as long as it lives, that knows `/metrics` only."""
+    metrics_app = build_app("metrics", registry=registry)
+    metrics_app.router.routes[:] = [
+        route for route in metrics_app.router.routes if getattr(route, "path", "") == "/metrics"
+    ]
+    lifespan_of_app = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def both(running_app: FastAPI) -> AsyncGenerator[None, None]:
+        # Numbers are no secrets, and who scrapes them seldom has a client certificate.
+        options = ServeOptions(disable_mtls=True)
+        async with (
+            lifespan_of_app(running_app),
+            running(metrics_app, Listener(address), options=options),
+        ):
+            yield
+
+    app.router.lifespan_context = both

@@ -1,0 +1,62 @@
+"""An app over a store: opened before the first request, closed after the last, asked by `/readyz` in between."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Protocol
+
+from fastapi import FastAPI
+
+from holdfast.common.app import build_app
+from holdfast.common.drain import Drain
+from holdfast.common.express.router import ExpressRouter
+from holdfast.common.health import Health
+from holdfast.common.settings import PlaneSettings
+from holdfast.storage.configured import store_options
+from holdfast.storage.errors import StorageError
+from holdfast.storage.opening import open_store
+from holdfast.storage.port import Store
+
+
+class Part(Protocol):
+    """What a service brings into an app: its hot routes, and what it runs while the store is open."""
+
+    @property
+    def routers(self) -> Sequence[ExpressRouter]: ...
+
+    def running(self, store: Store) -> AbstractAsyncContextManager[None]: ...
+
+
+def build_store_app(service: str, settings: PlaneSettings, parts: Sequence[Part] = ()) -> FastAPI:
+    """An app that owns the store of its settings and hands it to its parts; they end before it closes."""
+    drain = Drain()
+    health = Health(drain=drain, is_unready_while_draining=settings.readyz_drain)
+    health.add("store", lambda: "not open yet")
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
+        async with AsyncExitStack() as stack:
+            store = await stack.enter_async_context(open_store(settings.store, store_options(settings)))
+            health.add("store", lambda: store_problem(store))
+            app.state.store_url = store.url
+            for part in parts:
+                await stack.enter_async_context(part.running(store))
+            yield
+
+    return build_app(
+        service,
+        express_routers=[router for part in parts for router in part.routers],
+        lifespan=lifespan,
+        health=health,
+        drain=drain,
+    )
+
+
+async def store_problem(store: Store) -> str | None:
+    """Why the store can't be worked with now, or None; asks the backend itself."""
+    if store.problem is not None:
+        return store.problem
+    try:
+        await store.check()
+    except StorageError as error:
+        return error.detail
+    return None

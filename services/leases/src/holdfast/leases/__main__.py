@@ -1,0 +1,10 @@
+"""`python -m holdfast.leases`."""
+
+import sys
+
+from holdfast.common.process import main
+from holdfast.leases.app import create_app
+from holdfast.leases.settings import LeasesSettings
+
+if __name__ == "__main__":
+    sys.exit(main(LeasesSettings, create_app))

@@ -1,0 +1,10 @@
+"""`python -m holdfast.txn`."""
+
+import sys
+
+from holdfast.common.process import main
+from holdfast.txn.app import create_app
+from holdfast.txn.settings import TxnSettings
+
+if __name__ == "__main__":
+    sys.exit(main(TxnSettings, create_app))
