@@ -1,11 +1,14 @@
 """Finding a server for the tests: ways are tried in order, and failing all of them says why each one failed."""
 
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
+DOCKER_SOCKET = Path("/var/run/docker.sock")
 DOCKER_ANSWER_TIMEOUT_S = 3
 DOCKER_PULL_TIMEOUT_S = 60
 
@@ -29,6 +32,8 @@ def first_available(what: str, ways: Sequence[tuple[str, Callable[[], T]]]) -> T
 
 def container(image: str, *, port_inside: int, port: int, **environment: str) -> "DockerContainer":
     """A started container, or Unavailable if no Docker engine answers soon or the image can't be had."""
+    if not os.environ.get("DOCKER_HOST") and not DOCKER_SOCKET.exists():
+        raise Unavailable(f"neither DOCKER_HOST nor {DOCKER_SOCKET} names an engine")
     import docker  # Here, because loading it costs a second that most test runs can save.
     from docker.errors import DockerException
     from testcontainers.core.container import DockerContainer

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -89,7 +89,7 @@ async def watch(store: Store, ledger: Ledger) -> None:
 
 
 @asynccontextmanager
-async def load(store: Store, ledger: Ledger) -> AsyncIterator[None]:
+async def load(store: Store, ledger: Ledger) -> AsyncGenerator[None, None]:
     """Writers, counters and a watch; ends when all of them have."""
     stop = asyncio.Event()
     watching = asyncio.create_task(watch(store, ledger))
