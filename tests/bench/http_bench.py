@@ -1,6 +1,5 @@
 """CPU per request: the express lane against a bare ASGI echo and an ordinary FastAPI endpoint, both under uvicorn."""
 
-import asyncio
 import subprocess
 import sys
 import time
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 import psutil
-import uvloop
 
 from tests.bench.http_load import run_load
 from tests.bench.http_server import PATH
@@ -65,8 +63,7 @@ def _wait_until_up(port: int) -> None:
 
 
 def _drive(port: int, requests: int) -> None:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run_load("127.0.0.1", port, _REQUEST, requests))
+    run_load("127.0.0.1", port, _REQUEST, requests)
 
 
 def _measure(kind: str, requests: int) -> Row:

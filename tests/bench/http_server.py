@@ -24,41 +24,23 @@ class Acquire(BaseModel):
     block_seconds: int = 0
 
 
-class Lease(BaseModel):
-    key: str
-    owner: str
-    lease_id: str
-    expires_at_unix: int
-    fencing_token: int
-
-
-def _lease(body: Acquire) -> Lease:
-    return Lease(
-        key=body.key,
-        owner=body.owner,
-        lease_id="dbt4pdpksduchr0195t0",
-        expires_at_unix=1794788555 + body.ttl_seconds,
-        fencing_token=7,
-    )
-
-
 async def _acquire(request: Request, body: Acquire) -> Answer:
-    return json_answer(_lease(body))
+    return json_answer(body)
 
 
 def _lane_app() -> FastAPI:
     router = ExpressRouter()
-    router.add(PATH, _acquire, request_model=Acquire, response_model=Lease)
+    router.add(PATH, _acquire, request_model=Acquire, response_model=Acquire)
     return build_app("bench", express_routers=[router])
 
 
 def _plain_fastapi() -> FastAPI:
     app = FastAPI()
 
-    async def acquire(body: Acquire) -> Lease:
-        return _lease(body)
+    async def acquire(body: Acquire) -> Acquire:
+        return body
 
-    app.add_api_route(PATH, acquire, methods=["POST"], response_model=Lease)
+    app.add_api_route(PATH, acquire, methods=["POST"], response_model=Acquire)
     return app
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.common.express.hooks import Hooks
 from holdfast.common.express.limits import DEFAULT_LIMITS, Limits
 from holdfast.common.express.message import Header
+from holdfast.common.express.quick_head import RequestLines
 from holdfast.common.express.route import Table
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Lane:
         accepts_peer: Callable[[bytes], bool] | None = None,
     ) -> None:
         self.table: Table = table if is_express else {}
+        self.request_lines = RequestLines(self.table)
         self.hooks = hooks or Hooks()
         self.limits = limits
         self.accepts_peer = accepts_peer

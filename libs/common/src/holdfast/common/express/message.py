@@ -18,11 +18,11 @@ class Request:
     """One request, complete with its body; header names are lower case, repeated ones stay repeated."""
 
     __slots__ = (
+        "_headers",
         "_parameters",
         "body",
         "client",
         "correlation_id",
-        "headers",
         "method",
         "path",
         "peer_certificate",
@@ -34,7 +34,7 @@ class Request:
         method: str,
         path: str,
         query_string: bytes,
-        headers: list[Header],
+        headers: list[Header] | bytes,
         body: bytes,
         client: tuple[str, int] | None,
         peer_certificate: bytes | None,
@@ -43,12 +43,20 @@ class Request:
         self.method = method
         self.path = path
         self.query_string = query_string
-        self.headers = headers
+        self._headers = headers
         self.body = body
         self.client = client
         self.peer_certificate = peer_certificate
         self.correlation_id = correlation_id
         self._parameters: dict[str, str] | None = None
+
+    @property
+    def headers(self) -> list[Header]:
+        """All headers in their order; plain header lines are taken apart when somebody asks."""
+        if isinstance(self._headers, bytes):
+            pairs = [line.partition(b": ") for line in self._headers.split(b"\r\n") if line]
+            self._headers = [(name.lower(), value) for name, _, value in pairs]
+        return self._headers
 
     def header(self, name: bytes) -> str | None:
         """The first value of a header (its name in lower case), trimmed; None when it was not sent."""
@@ -88,5 +96,5 @@ class Answer:
 
 def json_answer(value: object, *, status: int = 200, headers: Iterable[Header] = ()) -> Answer:
     """One compact JSON value and a newline; members that are None are left out."""
-    body = to_json(value, exclude_none=True) + b"\n"
-    return Answer(status, body, [*JSON_HEADERS, *headers] if headers else JSON_HEADERS)
+    body = to_json(value, exclude_none=True)
+    return Answer(status, body + b"\n", [*JSON_HEADERS, *headers] if headers else JSON_HEADERS)

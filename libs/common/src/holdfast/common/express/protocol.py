@@ -20,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from holdfast.common.correlation import HEADER as CORRELATION_HEADER
-from holdfast.common.correlation import correlation_id, correlation_id_of
+from holdfast.common.correlation import correlation_id, correlation_id_of, fresh_correlation_id
 from holdfast.common.errors import (
     HeadersTooLarge,
     HoldfastError,
@@ -31,14 +31,16 @@ from holdfast.common.errors import (
 from holdfast.common.express.execution import execute
 from holdfast.common.express.hang_up import is_peer_gone
 from holdfast.common.express.lane import Lane
-from holdfast.common.express.message import Request
+from holdfast.common.express.message import Answer, Request
 from holdfast.common.express.route import Route
 from holdfast.common.express.scope import PEER_CERTIFICATE
 from holdfast.common.express.wire import render, render_refusal
+from holdfast.common.express.worker import Worker
 
 SLICE_BYTES: Final = 16 * 1024
 """Input is parsed in slices of this size, so that one read cannot queue thousands of pipelined requests."""
 
+_LOOKED_AT: Final = frozenset({CORRELATION_HEADER, b"content-length", b"connection", b"expect", b"upgrade"})
 _PROBE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -66,15 +68,17 @@ class ExpressProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self.peer_certificate: bytes | None = None
         self._limits = self.lane.limits
-        self._create_task = self.loop.create_task
         self._phase = _IDLE
         self._since_s = self.lane.now_s
         self._quiet_bytes = 0
         self._write_paused_s = 0.0
         self._is_busy = False
+        self._is_held_up = False
         self._is_eof = False
         self._close_at_s: float | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._worker = Worker(self.loop, self._on_answer, self._on_cancelled)
+        self._served_id = ""
+        self._served_keeps_alive = True
         self._running: RequestResponseCycle | None = None
         self._queue: deque[Job | RequestResponseCycle] = deque()
         self._unparsed = b""
@@ -111,9 +115,7 @@ class ExpressProtocol(HttpToolsProtocol):
                 item.disconnected = True
                 item.message_event.set()
         self._queue.clear()
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+        self._worker.cancel()
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio asks whether to keep the sending side open
@@ -163,16 +165,36 @@ class ExpressProtocol(HttpToolsProtocol):
         self._write_paused_s = self.lane.now_s
         super().pause_writing()
 
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._is_held_up:
+            self._is_held_up = False
+            self._take_next()
+
     # Bytes come in.
 
     def data_received(self, data: bytes) -> None:
-        if self._phase == _REFUSED:
+        if self._phase == _IDLE and not self._is_busy:
+            quick = self.lane.request_lines.recognise(data)
+            if quick is not None:
+                self._start_quick(*quick)
+                return
+        elif self._phase == _REFUSED:
             return
         if self._unparsed or len(data) > SLICE_BYTES:
             self._unparsed += data
             self._parse_slices()
         else:
             self._parse(data)
+
+    def _start_quick(
+        self, route: Route, method: str, query: bytes, offered_id: bytes | None, lines: bytes, body: bytes
+    ) -> None:
+        request_id = fresh_correlation_id() if offered_id is None else offered_id.decode("ascii")
+        request = Request(
+            method, route.path, query, lines, body, self.client, self.peer_certificate, request_id
+        )
+        self._start(route, request, True)
 
     def _parse_slices(self) -> None:
         while self._unparsed and not self._queue and self._phase != _REFUSED:
@@ -206,6 +228,9 @@ class ExpressProtocol(HttpToolsProtocol):
         self._phase = _HEAD
         self._since_s = self.lane.now_s
         self._quiet_bytes = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         if self._phase == _REFUSED:
@@ -283,6 +308,8 @@ class ExpressProtocol(HttpToolsProtocol):
         self._correlation_id = None
         keeps_alive = True
         for name, value in self.headers:
+            if name not in _LOOKED_AT:
+                continue
             if name == CORRELATION_HEADER:
                 if self._correlation_id is None:
                     self._correlation_id = value
@@ -293,8 +320,8 @@ class ExpressProtocol(HttpToolsProtocol):
             elif name == b"connection":
                 # Only then can HTTP/1.0 ask to stay, which uvicorn does not grant either.
                 keeps_alive = self.parser.get_http_version() != "1.0"
-            elif name in {b"expect", b"upgrade"}:
-                return False
+            else:
+                return False  # Expect or Upgrade: uvicorn's way knows both.
         self._keeps_alive = keeps_alive and self.parser.should_keep_alive()
         return True
 
@@ -302,21 +329,23 @@ class ExpressProtocol(HttpToolsProtocol):
 
     def _start(self, route: Route, request: Request, keeps_alive: bool) -> None:
         self._is_busy = True
-        self._task = self._create_task(self._serve(route, request, keeps_alive))
+        self._served_id = request.correlation_id
+        self._served_keeps_alive = keeps_alive
+        self._worker.run(execute(route, request, self.lane.hooks))
 
-    async def _serve(self, route: Route, request: Request, keeps_alive: bool) -> None:
+    def _on_answer(self, answer: Answer) -> None:
         lane = self.lane
-        answer = await execute(route, request, lane.hooks)
-        self._task = None
-        if self.flow.write_paused:
-            await self.flow.drain()
-        if self.transport.is_closing():
+        transport = self.transport
+        if transport.is_closing():
             return
-        is_last = not keeps_alive or ((lane.is_closing or self._is_eof) and not self._has_more())
-        self.transport.write(render(answer, request.correlation_id, lane.common_head, is_last=is_last))
+        is_last = not self._served_keeps_alive or ((lane.is_closing or self._is_eof) and not self._has_more())
+        transport.write(render(answer, self._served_id, lane.common_head, is_last=is_last))
         if is_last:
-            self.transport.close()
+            transport.close()
         self.on_response_complete()
+
+    def _on_cancelled(self) -> None:
+        self.transport.abort()  # Also when a handler cancelled itself: there will be no answer.
 
     def _has_more(self) -> bool:
         return bool(self._queue or self._unparsed)
@@ -326,11 +355,18 @@ class ExpressProtocol(HttpToolsProtocol):
         self.flow.pause_reading()
 
     def on_response_complete(self) -> None:
-        """An answer is out: take the next request in line, or read on."""
+        """An answer is out: take the next request in line, or read on, as soon as the client takes its answers."""
         self.server_state.total_requests += 1
-        self._is_busy = False
         self._running = None
         self._since_s = self.lane.now_s
+        if self.flow.write_paused:
+            self._is_held_up = True
+            self.flow.pause_reading()
+        else:
+            self._take_next()
+
+    def _take_next(self) -> None:
+        self._is_busy = False
         if self.transport.is_closing():
             return
         if self._queue:
@@ -341,7 +377,7 @@ class ExpressProtocol(HttpToolsProtocol):
                 self._start(*item)
         elif self._refusal is not None:
             self._send_refusal(self._refusal)
-        else:
+        elif self._unparsed or self._is_eof or self.flow.read_paused:
             self._read_on()
 
     def _read_on(self) -> None:
