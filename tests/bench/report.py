@@ -115,8 +115,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 PAGE = """# Benchmarks
 
-Written by `make bench` on {date}, on {machine}. Absolute numbers belong to that machine at that hour; the ratios are
-what is promised, and both sides of each were measured in the same run.
+Written by `make bench` on {date}, on {machine}.
+Absolute numbers belong to that machine at that hour; the ratios are what is promised, and both sides of each were
+measured in the same run.
 
 ## Targets
 
@@ -130,8 +131,9 @@ and after each row. CPU is of the client process, all its threads. PostgreSQL: {
 
 {store}
 
-A stall is how late a timer of one millisecond fires. At full speed {writers} writers keep the loop busy themselves: their
-own work for one group of commits is part of that figure. At a steady {steady} commits/s it is what the syncs cause.
+A stall is how late a timer of one millisecond fires; with nothing to do it is the machine's own. At a steady {steady}
+commits/s the loop has time to spare, so what is added comes from syncing. At full speed {writers} writers keep the loop
+busy themselves: their own work for one group of commits is part of that figure.
 
 ## HTTP
 
