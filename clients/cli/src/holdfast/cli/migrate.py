@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.config import OutputFormat
+from holdfast.cli.output import Output, OutputFormat
 from holdfast.storage.errors import StorageError
 from holdfast.storage.postgres.migration import Migration, migrate_url
 
@@ -20,7 +20,7 @@ def migrate(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be applied, with its SQL; change nothing.")
     ] = False,
-    output: Annotated[OutputFormat, typer.Option("--output", "-o", help="text or json.")] = OutputFormat.TEXT,
+    output: Output = OutputFormat.TEXT,
 ) -> None:
     """Apply the migrations that a store lacks. A store does this by itself when it is opened."""
     try:

@@ -12,6 +12,7 @@ from holdfast.storage.errors import Compacted, StorageError, StoreCorrupt
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Event, Record
 from holdfast.storage.postgres.connection import Connections, Row
+from holdfast.storage.postgres.retry import READ_RETRY_S, retried
 from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
 
 PAGE_EVENTS = 1000
@@ -74,8 +75,12 @@ class Follower:
 
     async def history(self, after: int, events_limit: int) -> HistoryPage:
         """See WatchHub."""
-        async with self._connections.use() as connection:
-            rows = await connection.fetch(_HISTORY, after, max(0, events_limit - 1))
+
+        async def attempt() -> list[Row]:
+            async with self._connections.use() as connection:
+                return await connection.fetch(_HISTORY, after, max(0, events_limit - 1))
+
+        rows = await retried(attempt, for_s=READ_RETRY_S)
         compacted_revision, page_revision = rows[0][0], rows[0][1]
         if after < compacted_revision:
             raise Compacted(after, compacted_revision)

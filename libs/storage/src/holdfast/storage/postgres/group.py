@@ -12,6 +12,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cache
 from typing import NamedTuple
 
 from holdfast.common import failpoint
@@ -36,11 +37,6 @@ _log = logging.getLogger(__name__)
 PENDING_BATCHES_MAX = 100_000
 REFUSED = -1  # In the place of a revision.
 _SEND_RETRY_S = 5.0  # For a group that was never sent, so that its outcome is certain.
-_COMMIT_GROUP = (
-    "SELECT revision, revisions, conflicts, missing_blobs FROM commit_group("
-    + ", ".join(f"${n}" for n in range(1, 21))
-    + ")"
-)
 
 
 class _Pending(NamedTuple):
@@ -137,6 +133,7 @@ class GroupCommitter:
         commit_id = uuid.UUID(uuid7())
         at = datetime.fromtimestamp(self._clock.wall_s(), UTC)
         arguments = (self._listener_id, at, *plan.arguments())
+        query = _commit_group_query(2 + len(arguments))
         may_have_happened = False
         backoff = Backoff(_SEND_RETRY_S)
         while True:
@@ -144,7 +141,7 @@ class GroupCommitter:
             try:
                 connection = await self._lane.raw()
                 may_have_happened = True
-                row = await connection.fetchrow(_COMMIT_GROUP, commit_id, was_lost, *arguments)
+                row = await connection.fetchrow(query, commit_id, was_lost, *arguments)
                 if failpoint.ARMED:
                     failpoint.hit("postgres.answer")
             except FOREIGN_ERRORS as error:
@@ -166,6 +163,12 @@ class GroupCommitter:
             if backoff.is_over:
                 raise _unknown(problem) if may_have_happened else problem
             await backoff.pause()
+
+
+@cache
+def _commit_group_query(argument_count: int) -> str:
+    places = ", ".join(f"${n}" for n in range(1, argument_count + 1))
+    return f"SELECT revision, revisions, conflicts, missing_blobs FROM commit_group({places})"
 
 
 def _refusal(

@@ -51,25 +51,22 @@ class GroupPlan:
         return True
 
     def arguments(self) -> tuple[object, ...]:
-        """In the order of the function's parameters, from `p_wave_ends` on."""
-        return (
+        """In the order of the function's parameters, from `p_wave_ends` on; those of rare kinds only if needed."""
+        common = (
             [*self.wave_ends, self.batch_count],
             self.has_writes,
             self.has_deletes,
             self.expect_batch,
             self.expect_key,
             self.expect_revision,
-            self.range_batch,
-            self.range_start,
-            self.range_end,
-            self.range_revision,
             self.write_batch,
             self.write_key,
             self.write_value,
-            self.blob_batch,
-            self.blob_key,
-            self.blob_id,
         )
+        if not self.range_batch and not self.blob_batch:
+            return common
+        ranges = (self.range_batch, self.range_start, self.range_end, self.range_revision)
+        return (*common, *ranges, self.blob_batch, self.blob_key, self.blob_id)
 
     def _depends_on_wave(self, batch: Batch) -> bool:
         written = self._written

@@ -9,6 +9,7 @@ from holdfast.common.clock import SystemClock
 from holdfast.storage.errors import StorageError
 from holdfast.storage.postgres.fault import is_worth_retry
 
+READ_RETRY_S = 5.0  # A database that restarts is back within this time, mostly.
 PAUSE_S_FIRST = 0.02
 PAUSE_S_MAX = 1.0
 

@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 
 from holdfast.storage.errors import BlobNotFound, InvalidBatch
 from holdfast.storage.port import Record, SnapshotRecord
-from holdfast.storage.postgres.connection import Connections, RawConnection
+from holdfast.storage.postgres.connection import Connections, Cursor, RawConnection
+from holdfast.storage.postgres.fault import FOREIGN_ERRORS, translate
 
 PAGE_BYTES = 4 << 20
 PAGE_RECORDS_FIRST = 16  # Values may be large: begin small, then aim at PAGE_BYTES.
@@ -25,9 +26,16 @@ class PostgresSnapshot:
         self._connection = connection
 
     async def records(self) -> AsyncIterator[Sequence[SnapshotRecord]]:
-        cursor = await self._connection.cursor(_ALL)
+        cursor: Cursor | None = None
         count = PAGE_RECORDS_FIRST
-        while rows := await cursor.fetch(count):
+        while True:
+            try:
+                cursor = cursor or await self._connection.cursor(_ALL)
+                rows = await cursor.fetch(count)
+            except FOREIGN_ERRORS as error:
+                raise translate(error) from error
+            if not rows:
+                return
             yield [SnapshotRecord(Record(*row[:5]), tuple(row[5] or ())) for row in rows]
             mean_bytes = 1 + sum(len(row[1]) for row in rows) // len(rows)
             count = max(1, min(PAGE_RECORDS_MAX, count * 4, PAGE_BYTES // mean_bytes))
@@ -35,26 +43,50 @@ class PostgresSnapshot:
 
 @asynccontextmanager
 async def take_snapshot(connections: Connections) -> AsyncGenerator[PostgresSnapshot, None]:
+    of_caller: BaseException | None = None
     async with (
         connections.use() as connection,
         connection.transaction(isolation="repeatable_read", readonly=True),
     ):
         revision = await connection.fetchval("SELECT revision FROM store")
         record_count = await connection.fetchval(_COUNT)
-        yield PostgresSnapshot(connection, revision, record_count)
+        try:
+            yield PostgresSnapshot(connection, revision, record_count)
+        except BaseException as error:  # noqa: BLE001 - raised again below, where it is not taken for a database's.
+            of_caller = error
+    if of_caller is not None:
+        raise of_caller
+
+
+class _PagesFailed(Exception):
+    """Carries an error of the caller's pages past the place where errors are taken for the database's."""
 
 
 async def restore(
     connections: Connections, revision: int, pages: AsyncIterable[Sequence[SnapshotRecord]]
 ) -> None:
     """All of it or nothing. Writers wait meanwhile."""
-    async with connections.use() as connection, connection.transaction():
-        await connection.execute("SELECT queue_writer()")
-        if await connection.fetchval("SELECT revision > 0 OR EXISTS (SELECT FROM records) FROM store"):
-            raise InvalidBatch("the store is not empty; restore into a new schema or database")
+    try:
+        async with connections.use() as connection, connection.transaction():
+            await connection.execute("SELECT queue_writer()")
+            if await connection.fetchval("SELECT revision > 0 OR EXISTS (SELECT FROM records) FROM store"):
+                raise InvalidBatch("the store is not empty; restore into a new schema or database")
+            async for page in _pages_of_caller(pages):
+                await _restore_page(connection, page)
+            await connection.execute("UPDATE store SET revision = $1, compacted_revision = $1", revision)
+    except _PagesFailed as failed:
+        assert failed.__cause__ is not None
+        raise failed.__cause__ from None
+
+
+async def _pages_of_caller(
+    pages: AsyncIterable[Sequence[SnapshotRecord]],
+) -> AsyncIterator[Sequence[SnapshotRecord]]:
+    try:
         async for page in pages:
-            await _restore_page(connection, page)
-        await connection.execute("UPDATE store SET revision = $1, compacted_revision = $1", revision)
+            yield page
+    except FOREIGN_ERRORS as error:
+        raise _PagesFailed from error
 
 
 async def _restore_page(connection: RawConnection, page: Sequence[SnapshotRecord]) -> None:

@@ -16,13 +16,12 @@ from holdfast.storage.postgres.follower import Follower
 from holdfast.storage.postgres.group import GroupCommitter
 from holdfast.storage.postgres.listener import Listener
 from holdfast.storage.postgres.migration import OPEN_RETRY_S, migrate
-from holdfast.storage.postgres.retry import retried
+from holdfast.storage.postgres.retry import READ_RETRY_S, retried
 from holdfast.storage.postgres.snapshot import restore, take_snapshot
 from holdfast.storage.postgres.url import parse_url
 from holdfast.storage.transact import TransactMixin, check_range_limit
 from holdfast.storage.watch import HubWatch
 
-READ_RETRY_S = 5.0  # A database that restarts is back within this time, mostly.
 CHECK_TIMEOUT_S = 2.0
 _INT64_MAX = (1 << 63) - 1
 _COLUMNS = "key, value, create_revision, mod_revision, version"

@@ -1,7 +1,12 @@
 -- Writers of all processes queue here, so revisions become visible in their order. An advisory lock, because a
--- lock on a row is itself a write.
-CREATE FUNCTION queue_writer() RETURNS void LANGUAGE sql
-    AS $body$ SELECT pg_advisory_xact_lock(1751215332, 'store'::regclass::oid::bigint::bit(32)::integer) $body$;
+-- lock on a row is itself a write. An assignment, because a statement costs more than an expression.
+CREATE FUNCTION queue_writer() RETURNS void LANGUAGE plpgsql AS $body$
+DECLARE
+    v_void text;
+BEGIN
+    v_void := pg_advisory_xact_lock(1751215332, 'store'::regclass::oid::bigint::bit(32)::integer);
+END
+$body$;
 
 -- From the return on, every commit of another process sends a NOTIFY, and every earlier one is visible.
 CREATE FUNCTION register_listener(p_id uuid, p_at timestamptz) RETURNS void LANGUAGE plpgsql AS $body$
@@ -27,13 +32,18 @@ CREATE FUNCTION commit_group(
     p_has_writes boolean[],
     p_has_deletes boolean,
     p_expect_batch integer[], p_expect_key bytea[], p_expect_revision bigint[],
-    p_range_batch integer[], p_range_start bytea[], p_range_end bytea[], p_range_revision bigint[],
     p_write_batch integer[], p_write_key bytea[], p_write_value bytea[],
-    p_blob_batch integer[], p_blob_key bytea[], p_blob_id text[],
+    -- Most groups have none of these and leave them out: every array costs the client time.
+    p_range_batch integer[] DEFAULT '{}', p_range_start bytea[] DEFAULT '{}',
+    p_range_end bytea[] DEFAULT '{}', p_range_revision bigint[] DEFAULT '{}',
+    p_blob_batch integer[] DEFAULT '{}', p_blob_key bytea[] DEFAULT '{}', p_blob_id text[] DEFAULT '{}',
     OUT revision bigint, OUT revisions bigint[], OUT conflicts bytea[], OUT missing_blobs text[]
 ) LANGUAGE plpgsql AS $body$
 #variable_conflict use_column
 DECLARE
+    v_void text;
+    v_has_references boolean;
+    v_has_listeners boolean;
     v_revision bigint;
     v_revision_before bigint;
     v_revisions bigint[];
@@ -46,8 +56,10 @@ DECLARE
     v_key bytea;
     v_blob text;
 BEGIN
-    PERFORM queue_writer();
-    SELECT s.revision INTO STRICT v_revision FROM store s;  -- A snapshot taken after the lock.
+    v_void := queue_writer();
+    -- The snapshot of this statement is taken after the lock.
+    SELECT s.revision, EXISTS (SELECT FROM blob_refs), EXISTS (SELECT FROM listeners l WHERE l.id <> p_listener_id)
+        INTO STRICT v_revision, v_has_references, v_has_listeners FROM store s;
     v_revision_before := v_revision;
 
     IF p_is_resent THEN
@@ -119,7 +131,7 @@ BEGIN
             v_revisions[v_batch] := v_revision;
         END LOOP;
 
-        IF EXISTS (SELECT FROM blob_refs) THEN
+        IF v_has_references THEN
             DELETE FROM blob_refs b USING unnest(p_write_batch, p_write_key) AS w(batch, key)
             WHERE b.key = w.key AND w.batch BETWEEN v_first AND v_last AND v_revisions[w.batch] > 0;
         END IF;
@@ -167,17 +179,18 @@ BEGIN
                 GROUP BY n.key
             ) n
             WHERE r.key = n.key;
+            v_has_references := true;
         END IF;
 
         v_first := v_last + 1;
     END LOOP;
 
     IF v_revision > v_revision_before THEN
-        UPDATE store SET revision = v_revision;
+        WITH moved AS (UPDATE store SET revision = v_revision)
         INSERT INTO commits (commit_id, revision, revisions, conflicts, missing_blobs)
             VALUES (p_commit_id, v_revision, v_revisions, v_conflicts, v_missing);
-        IF EXISTS (SELECT FROM listeners l WHERE l.id <> p_listener_id) THEN
-            PERFORM pg_notify('holdfast.' || current_schema(), v_revision::text);
+        IF v_has_listeners THEN
+            v_void := pg_notify('holdfast.' || current_schema(), v_revision::text);
         END IF;
     END IF;
     revision := v_revision;
