@@ -117,11 +117,11 @@ class DiskJournal:
     # -- loop side
 
     def offer(self, entry: bytes, staged: Staged) -> None:
+        """After a failure nothing is queued: `_failed` is then on its way to the loop and will find it staged."""
         with self._lock:
-            if self._error is not None:
-                raise self._error
-            self._queue.append((entry, staged))
-            self._rouse()
+            if self._error is None:
+                self._queue.append((entry, staged))
+                self._rouse()
 
     def entries(self) -> Iterator[bytes]:
         """Everything in the segments, for a shelf that lost its tail. Only while nothing is offered."""

@@ -30,6 +30,7 @@ _NONE = 0xFFFF_FFFF
 _BLOB_ID_BYTES = 36
 
 _HEAD = Struct(">BQQQB")
+_BLOBS_AT = _HEAD.size - 1
 _REVISION = Struct(">Q")
 _PAIR = Struct(">QQ")
 _ENTRY = Struct(">QQQ")
@@ -101,9 +102,13 @@ def change_revision(key: bytes) -> int:
     return revision
 
 
-def stored_blobs(stored: bytes) -> tuple[str, ...]:
-    count = stored[_HEAD.size - 1]
-    if not count:
+def has_blobs(stored: bytes | None) -> bool:
+    return stored is not None and stored[_BLOBS_AT] > 0
+
+
+def stored_blobs(stored: bytes | None) -> tuple[str, ...]:
+    count = 0 if stored is None else stored[_BLOBS_AT]
+    if stored is None or not count:
         return ()
     return tuple(
         stored[at : at + _BLOB_ID_BYTES].decode()

@@ -21,14 +21,12 @@ class Staged:
 
     __slots__ = ("after_revision", "answer", "at_ms", "changes", "revision", "settled", "writes")
 
-    def __init__(
-        self, revision: int, after_revision: int, at_ms: int, changes: list[Change], writes: list[Write]
-    ) -> None:
+    def __init__(self, revision: int, after_revision: int, at_ms: int, changes: list[Change]) -> None:
         self.revision = revision
         self.after_revision = after_revision
         self.at_ms = at_ms
         self.changes = changes
-        self.writes = writes
+        self.writes: list[Write] = []  # All that the batch changes on the shelf.
         self.answer: asyncio.Future[int] | None = None
         self.settled: asyncio.Future[int] | None = None
 

@@ -60,7 +60,7 @@ class Journal(Protocol):
     """Where staged batches become durable. It answers by calling `settled` or `failed` of the store, on the loop."""
 
     def offer(self, entry: bytes, staged: "Staged") -> None:
-        """Queue for the next group; raises the journal's error once it has failed."""
+        """Queue a staged batch for the next group."""
         ...
 
 
@@ -203,14 +203,16 @@ class LocalStore(TransactMixin):
                 raise Conflict(conflict)
             return self._revision
         staged = self._stage(batch)
-        if self._journal is None:
-            self._staging.add(staged)
+        if self._journal is not None:
+            staged.answer = asyncio.get_running_loop().create_future()
+            entry = layout.encode_entry(staged.revision, staged.after_revision, staged.at_ms, staged.changes)
+            self._journal.offer(entry, staged)
+        # The journal's thread takes a while to wake up; what only the answer needs is done in that time.
+        staged.writes = shelf_writes(staged.revision, staged.at_ms, staged.changes)
+        self._staging.add(staged)
+        if staged.answer is None:
             self.settled([staged])
             return staged.revision
-        staged.answer = asyncio.get_running_loop().create_future()
-        entry = layout.encode_entry(staged.revision, staged.after_revision, staged.at_ms, staged.changes)
-        self._journal.offer(entry, staged)
-        self._staging.add(staged)
         if failpoint.ARMED and failpoint.hit("commit.answer_before_durable"):
             return staged.revision
         return await staged.answer
@@ -230,22 +232,20 @@ class LocalStore(TransactMixin):
         revision = self._staging.revision + 1
         changes: list[Change] = []
         for key, value in batch.puts.items():
-            blobs = batch.blobs.get(key, ())
-            self._check_blobs(blobs)
+            blobs: tuple[str, ...] = ()
+            if batch.blobs:
+                blobs = batch.blobs.get(key, ())
+                self._check_blobs(blobs)
             previous = self._latest_stored(key)
-            create_revision, version = revision, 1
-            if previous is not None:
-                create_revision, version = layout.next_version(previous)
-            changes.append(
-                Change(key, layout.encode_stored(value, create_revision, revision, version, blobs), previous)
-            )
+            create_revision, version = (revision, 1) if previous is None else layout.next_version(previous)
+            stored = layout.encode_stored(value, create_revision, revision, version, blobs)
+            changes.append(Change(key, stored, previous))
         for key in batch.deletes:
             previous = self._latest_stored(key)
             if previous is not None:
                 changes.append(Change(key, None, previous))
         at_ms = int(self._options.clock.wall_s() * 1000)
-        writes = shelf_writes(revision, at_ms, changes)
-        return Staged(revision, self._staging.revision_kept, at_ms, changes, writes)
+        return Staged(revision, self._staging.revision_kept, at_ms, changes)
 
     def _check_blobs(self, blobs: tuple[str, ...]) -> None:
         for blob_id in blobs:
@@ -422,9 +422,8 @@ def shelf_writes(revision: int, at_ms: int, changes: list[Change]) -> list[Write
     writes = [Write(layout.change_key(revision), layout.encode_change(at_ms, changes))]
     for key, stored, previous in changes:
         writes.append(Write(layout.RECORD + key, stored))
-        old = () if previous is None else layout.stored_blobs(previous)
-        new = () if stored is None else layout.stored_blobs(stored)
-        if old or new:
+        if layout.has_blobs(stored) or layout.has_blobs(previous):
+            old, new = layout.stored_blobs(previous), layout.stored_blobs(stored)
             writes += [
                 Write(layout.blob_reference_key(blob_id, key), None) for blob_id in old if blob_id not in new
             ]
