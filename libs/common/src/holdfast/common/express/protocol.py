@@ -74,6 +74,7 @@ class ExpressProtocol(HttpToolsProtocol):
         self._write_paused_s = 0.0
         self._is_busy = False
         self._is_held_up = False
+        self._is_parsing = False
         self._is_eof = False
         self._close_at_s: float | None = None
         self._worker = Worker(self.loop, self._on_answer, self._on_cancelled)
@@ -197,6 +198,8 @@ class ExpressProtocol(HttpToolsProtocol):
         self._start(route, request, True)
 
     def _parse_slices(self) -> None:
+        if self._is_parsing:
+            return  # A request was answered while its bytes were parsed; that parser goes on by itself.
         while self._unparsed and not self._queue and self._phase != _REFUSED:
             piece, self._unparsed = self._unparsed[:SLICE_BYTES], self._unparsed[SLICE_BYTES:]
             self._parse(piece)
@@ -205,16 +208,20 @@ class ExpressProtocol(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> None:
         was_reading = self._phase != _IDLE
+        self._is_parsing = True
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             # The request was served as if it had asked for no upgrade; what follows it is the next request.
             self._unparsed = data[upgrade.args[0] :] + self._unparsed
+            self._is_parsing = False
             self._parse_slices()
         except httptools.HttpParserError as error:
             if self._phase != _REFUSED:
                 cause = error.__context__
                 self._refuse(cause if isinstance(cause, HoldfastError) else InvalidRequest(_explain(error)))
+        finally:
+            self._is_parsing = False
         if self._phase != _IDLE and was_reading:
             self._quiet_bytes += len(data)
             if self._quiet_bytes > self._limits.head_bytes and self._phase != _REFUSED:
@@ -373,6 +380,7 @@ class ExpressProtocol(HttpToolsProtocol):
             item = self._queue.popleft()
             if isinstance(item, RequestResponseCycle):
                 self._start_cycle(item)
+                self._parse_slices()  # The rest of its body may be there.
             else:
                 self._start(*item)
         elif self._refusal is not None:

@@ -22,6 +22,7 @@ _match_headers = re.compile(
 ).match
 _is_plain_query = re.compile(rb"[!$-~]*").fullmatch
 
+LINE_BYTES_MAX: Final = 2048
 HEAD_BYTES_MAX: Final = 700
 """Short enough that the limits of the real parser on size and number of headers cannot be reached."""
 
@@ -44,7 +45,7 @@ class RequestLines:
 
     def recognise(self, data: bytes) -> QuickHead | None:
         """The request, when `data` is exactly one and a plain one."""
-        line_end = data.find(b"\r\n")
+        line_end = data.find(b"\r\n", 0, LINE_BYTES_MAX)
         line = data[:line_end]
         query = b""
         found = self._lines.get(line)
