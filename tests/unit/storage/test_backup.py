@@ -24,6 +24,7 @@ from holdfast.storage.records_pb2 import (
     BackupRecord,
     BackupTrailer,
 )
+from holdfast.storage.whole_file import written_whole
 
 OPTIONS = StoreOptions(journal_segment_bytes=1 << 20, free_bytes_min=0)
 BIG = bytes(range(256)) * 10_000  # More than two chunks of a backup.
@@ -256,6 +257,14 @@ async def test_a_failed_restore_into_postgres_leaves_it_empty_and_can_be_done_ag
         assert await records_of(target) == await records_of(source)
 
 
+async def write_file(path: Path, frames: list[BackupFrame], trailer: BackupTrailer) -> None:
+    with written_whole(path) as file:
+        writer = BackupFileWriter(file, path)
+        for frame in frames:
+            await writer.add(frame)
+        await writer.finish(trailer)
+
+
 def frames_of_a_backup(*frames: BackupFrame, revision: int = 5) -> list[BackupFrame]:
     return [BackupFrame(header=BackupHeader(format_version=1, revision=revision)), *frames]
 
@@ -298,10 +307,7 @@ async def test_a_well_sealed_file_that_makes_no_sense_is_refused(
     path = tmp_path / "backup"
     records = sum(frame.WhichOneof("frame") == "record" for frame in frames)
     blob_bytes = sum(len(frame.blob_chunk.data) for frame in frames)
-    async with BackupFileWriter(path) as file:
-        for frame in frames:
-            await file.add(frame)
-        await file.finish(BackupTrailer(record_count=records, blob_bytes=blob_bytes))
+    await write_file(path, frames, BackupTrailer(record_count=records, blob_bytes=blob_bytes))
 
     async with open_backend("mem://", OPTIONS) as target:
         with pytest.raises(InvalidArchive):
@@ -311,10 +317,8 @@ async def test_a_well_sealed_file_that_makes_no_sense_is_refused(
 @pytest.mark.parametrize("blob_id", ["../../../../../../../tmp/aaaaaaaaaaaaa", "x", ""])
 async def test_a_blob_id_that_is_none_is_refused(blob_id: str, tmp_path: Path) -> None:
     path = tmp_path / "backup"
-    async with BackupFileWriter(path) as file:
-        for frame in frames_of_a_backup(chunk(blob_id, last=True)):
-            await file.add(frame)
-        await file.finish(BackupTrailer(blob_count=1, blob_bytes=1))
+    frames = frames_of_a_backup(chunk(blob_id, last=True))
+    await write_file(path, frames, BackupTrailer(blob_count=1, blob_bytes=1))
 
     async with open_backend(f"disk://{tmp_path / 'store'}", OPTIONS) as target:
         with pytest.raises(InvalidBatch, match="no blob id"):
@@ -332,9 +336,7 @@ async def test_something_else_is_no_backup(content: bytes, tmp_path: Path) -> No
 
 async def test_a_later_format_is_named(tmp_path: Path) -> None:
     path = tmp_path / "backup"
-    async with BackupFileWriter(path) as file:
-        await file.add(BackupFrame(header=BackupHeader(format_version=2)))
-        await file.finish(BackupTrailer())
+    await write_file(path, [BackupFrame(header=BackupHeader(format_version=2))], BackupTrailer())
 
     with pytest.raises(InvalidArchive, match="format 2"):
         await anext(read_frames(path))

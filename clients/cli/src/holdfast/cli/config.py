@@ -11,6 +11,7 @@ import typer
 import yaml
 
 from holdfast.cli.options import Flags
+from holdfast.cli.output import Output, OutputFormat
 from holdfast.common.settings import PlaneSettings
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.leases.settings import LeasesSettings
@@ -60,13 +61,6 @@ SETTINGS: dict[Service, type[PlaneSettings]] = {
     Service.QUEUE: QueueSettings,
     Service.TXN: TxnSettings,
 }
-
-
-class OutputFormat(StrEnum):
-    """How tables are printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 _PLACES = ("HOME", "XDG_DATA_HOME", "HOLDFAST_CONFIG_DIR", "LOCKD_CONFIG_DIR")
@@ -135,7 +129,7 @@ def _fail(message: str, code: int) -> typer.Exit:
 
 @app.command("show")
 def show(
-    output: Annotated[OutputFormat, typer.Option("--output", "-o", help="text or json.")] = OutputFormat.TEXT,
+    output: Output = OutputFormat.TEXT,
     config: Annotated[str | None, typer.Option("--config", "-c", help="Config file (YAML).")] = None,
     service: Annotated[Service, typer.Option("--service", help="Whose settings to show.")] = Service.ALL,
 ) -> None:

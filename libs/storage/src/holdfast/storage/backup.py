@@ -35,6 +35,7 @@ from holdfast.storage.records_pb2 import (
     BackupRecord,
     BackupTrailer,
 )
+from holdfast.storage.whole_file import written_whole
 
 PAGE_RECORDS = 500
 PAGE_BYTES = 4 << 20
@@ -81,13 +82,14 @@ async def backup(
         )
         if identity is not None and not header.encryption:
             header.backend_id = BackendIdentity.FromString(identity.value).id
-        async with BackupFileWriter(path) as file:
-            await file.add(BackupFrame(header=header))
-            saving = _Saving(store.blobs, file, advance)
+        with written_whole(path) as file:
+            writer = BackupFileWriter(file, path)
+            await writer.add(BackupFrame(header=header))
+            saving = _Saving(store.blobs, writer, advance)
             async for page in snapshot.records():
                 for item in page:
                     await saving.add(item)
-            await file.finish(saving.counts)
+            await writer.finish(saving.counts)
     counts = saving.counts
     return BackupSummary(
         path,

@@ -2,16 +2,13 @@
 
 file    `HOLDFAST BACKUP` and a line feed, then frames
 frame   its size as a varint, then a `BackupFrame` message; the first is a header, the last a trailer
-
-It is written under another name, synced and then renamed: a file with the right name is whole.
 """
 
 import asyncio
 import hashlib
-import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 from google.protobuf.message import DecodeError
 
@@ -27,25 +24,13 @@ _VARINT_BYTES_MAX = 4
 
 
 class BackupFileWriter:
-    """Frames on their way into a file. Leaving the `async with` without `finish` removes it."""
+    """Frames on their way into a file, which must be written with `finish` as its last call."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self._file = file
         self._path = path
-        self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        self._file: BinaryIO | None = None
         self._pending = bytearray(MAGIC)
         self._sha256 = hashlib.sha256()
-
-    async def __aenter__(self) -> Self:
-        with from_os(f"creating the backup {self._path}"):
-            self._file = await asyncio.to_thread(self._open)
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-            self._partial.unlink(missing_ok=True)
 
     async def add(self, frame: BackupFrame) -> None:
         self._pending += _framed(frame)
@@ -53,41 +38,19 @@ class BackupFileWriter:
             await self._store()
 
     async def finish(self, trailer: BackupTrailer) -> None:
-        """Make the file durable under its name."""
         await self._store()
         trailer.sha256 = self._sha256.digest()
         self._pending += _framed(BackupFrame(trailer=trailer))
         await self._store()
-        assert self._file is not None, "finish outside of `async with`"
-        file, self._file = self._file, None
-        with from_os(f"finishing the backup {self._path}"):
-            await asyncio.to_thread(self._keep, file)
 
     async def _store(self) -> None:
-        assert self._file is not None, "add outside of `async with`"
         piece, self._pending = bytes(self._pending), bytearray()
         with from_os(f"writing the backup {self._path}"):
-            await asyncio.to_thread(self._append, self._file, piece)
+            await asyncio.to_thread(self._append, piece)
 
-    def _open(self) -> BinaryIO:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # It may hold everything that the store holds: for the owner's eyes.
-        return os.fdopen(os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
-
-    def _append(self, file: BinaryIO, piece: bytes) -> None:
+    def _append(self, piece: bytes) -> None:
         self._sha256.update(piece)
-        file.write(piece)
-
-    def _keep(self, file: BinaryIO) -> None:
-        with file:
-            file.flush()
-            os.fsync(file.fileno())
-        self._partial.rename(self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        self._file.write(piece)
 
 
 async def read_header(path: Path) -> BackupHeader:

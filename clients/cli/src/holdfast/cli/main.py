@@ -1,0 +1,75 @@
+"""`holdfast`: the command line. A command is imported when it is called, so that the others cost nothing."""
+
+import platform
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from holdfast.cli.output import Output, OutputFormat, print_error, print_result
+from holdfast.common.errors import HoldfastError
+
+INTERRUPTED = 130
+
+_COMMANDS = {
+    "serve": (
+        "holdfast.cli.serve",
+        "Run the plane: gateway and all services over one store, in one process.",
+    ),
+    "store": ("holdfast.cli.store", "Back up, restore, verify, export, import and tend a store."),
+    "config": ("holdfast.cli.config", "Write and inspect the configuration."),
+}
+
+
+class PlaneGroup(TyperGroup):
+    """Loads commands late, and ends every expected error with one line and a status."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        # Typer may bring its own copy of click, so the types of the base can't be named here.
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in _COMMANDS:
+            command = typer.main.get_command(import_module(_COMMANDS[name][0]).app)
+            command.name = name
+        return name, command, rest
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except HoldfastError as error:
+            print_error(error)
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+
+
+app = typer.Typer(
+    cls=PlaneGroup,
+    name="holdfast",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="One coordination plane: leases, transactional state, queues, locks and an etcd-style door.",
+    epilog="Examples:  holdfast serve  |  holdfast store verify  |  holdfast COMMAND --help",
+)
+
+
+def _loaded_late() -> None:
+    raise AssertionError("resolve_command puts the real command in its place")
+
+
+for _name, (_, _help) in _COMMANDS.items():
+    app.command(_name, help=_help)(_loaded_late)
+
+
+@app.command(epilog="Example:  holdfast version --output json")
+def version(output: Output = OutputFormat.TEXT) -> None:
+    """Print the version of this program and of its Python."""
+    from importlib.metadata import version as version_of
+
+    members = {
+        "name": "holdfast",
+        "version": version_of("holdfast-plane"),
+        "python": platform.python_version(),
+    }
+    print_result(members, f"holdfast {members['version']} (Python {members['python']})", output)

@@ -1,0 +1,34 @@
+"""What commands print: results as text or JSON on stdout, errors as one line on stderr."""
+
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from holdfast.common.errors import HoldfastError
+
+
+class OutputFormat(StrEnum):
+    """How results are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="How the result is printed.")]
+
+
+def print_result(members: Mapping[str, object], text: str, output: OutputFormat) -> None:
+    """One result: all members as JSON, or a sentence made of them."""
+    typer.echo(json.dumps(members, indent=2, default=str) if output is OutputFormat.JSON else text)
+
+
+def print_error(error: HoldfastError) -> None:
+    typer.echo(f"error: {error.detail} ({error.code})", err=True)
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 record`, `2 records`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
