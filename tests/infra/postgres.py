@@ -23,7 +23,7 @@ _POLL_S = 0.05
 
 
 class PostgresServer(Protocol):
-    """One server. `kill9` and `restart` work only where `is_ours`."""
+    """One server. Only one that `is_ours` can be killed, restarted, paused (it hangs) and resumed."""
 
     url: str
     origin: str
@@ -32,6 +32,10 @@ class PostgresServer(Protocol):
     def kill9(self) -> None: ...
 
     def restart(self) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
 
     def stop(self) -> None: ...
 
@@ -50,6 +54,12 @@ class GivenPostgres:
 
     def restart(self) -> None:
         raise Unavailable("this server is not ours to restart")
+
+    def pause(self) -> None:
+        raise Unavailable("this server is not ours to pause")
+
+    def resume(self) -> None:
+        raise Unavailable("this server is not ours to resume")
 
     def stop(self) -> None:
         """It was there before the tests and stays."""
@@ -73,6 +83,12 @@ class DockerPostgres:
     def restart(self) -> None:
         self._container.get_wrapped_container().start()
         _wait_until(lambda: _answers(self.url), "the container did not come back")
+
+    def pause(self) -> None:
+        self._container.get_wrapped_container().pause()
+
+    def resume(self) -> None:
+        self._container.get_wrapped_container().unpause()
 
     def stop(self) -> None:
         self._container.stop()
@@ -118,6 +134,12 @@ class ProgramPostgres:
     def restart(self) -> None:
         program.end(self._process, signal.SIGINT)
         self._process = self._start()
+
+    def pause(self) -> None:
+        program.send(self._process, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        program.send(self._process, signal.SIGCONT)
 
     def stop(self) -> None:
         program.end(self._process, signal.SIGINT)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -62,17 +63,23 @@ def start(path: Path, *arguments: str, log: IO[bytes]) -> subprocess.Popen[bytes
     )
 
 
-def kill9(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL to the process and everything it started: nothing gets to say goodbye."""
+def send(process: subprocess.Popen[bytes], signal_number: int) -> list[psutil.Process]:
+    """A signal to the process and everything it started; returns those."""
     try:
         family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     except psutil.NoSuchProcess:
-        family = []
+        return []
     for member in family:
         try:
-            member.kill()
+            member.send_signal(signal_number)
         except psutil.NoSuchProcess:
             continue
+    return family
+
+
+def kill9(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL to the process and everything it started: nothing gets to say goodbye."""
+    family = send(process, signal.SIGKILL)
     psutil.wait_procs(family[1:], timeout=STOP_TIMEOUT_S)
     process.wait(STOP_TIMEOUT_S)
 

@@ -11,6 +11,7 @@ import pytest
 from holdfast.storage.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, Record, Store, Transaction
+from holdfast.storage.postgres import connection
 from holdfast.storage.postgres.store import open_postgres
 from tests.infra.postgres import PostgresServer
 
@@ -177,3 +178,28 @@ async def test_a_commit_that_was_never_sent_is_refused_for_certain(
         await asyncio.to_thread(own_postgres_server.restart)
         assert await store.get(b"a") is None
         assert await store.commit(Batch(puts={b"b": b"1"})) == 1
+
+
+async def test_a_commit_to_a_database_that_hangs_is_asked_after_and_happens_once(
+    own_postgres_server: PostgresServer, own_postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        connection, "STATEMENT_TIMEOUT_S", 1
+    )  # So that the statement is given up in the test.
+    async with open_postgres(own_postgres_url, OPTIONS) as store:
+        await store.commit(Batch(puts={b"a": b"1"}))
+        await asyncio.to_thread(own_postgres_server.pause)
+        try:
+            hanging = asyncio.create_task(store.commit(Batch(puts={b"b": b"1"})))
+            with pytest.raises(StoreUnavailable):
+                await store.get(b"a")
+            assert not hanging.done()
+            assert store.problem is not None
+        finally:
+            await asyncio.to_thread(own_postgres_server.resume)
+
+        assert await hanging == 2
+        record = await store.get(b"b")
+        assert record is not None
+        assert record.version == 1
+        assert store.revision == 2

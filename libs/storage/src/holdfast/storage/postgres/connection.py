@@ -19,6 +19,7 @@ from holdfast.storage.postgres.url import PostgresUrl
 
 CONNECT_TIMEOUT_S = 5
 STATEMENT_TIMEOUT_S = 10
+GOODBYE_TIMEOUT_S = 1
 LANE_TIMEOUT_S = 10  # How long a read waits for a free connection.
 
 _log = logging.getLogger(__name__)
@@ -75,6 +76,8 @@ class RawConnection(Protocol):
 
     def is_closed(self) -> bool: ...
 
+    async def close(self, *, timeout: float) -> None: ...
+
     def terminate(self) -> None: ...
 
 
@@ -109,11 +112,11 @@ class Lane:
                 await core.close()
 
     async def close(self) -> None:
-        """Give the connection back in good order."""
-        core, self._core, self._raw = self._core, None, None
-        if core is not None:
+        """Say goodbye to the server if it listens."""
+        if self._raw is not None:
             with suppress(*FOREIGN_ERRORS):
-                await core.close()
+                await self._raw.close(timeout=GOODBYE_TIMEOUT_S)
+        await self.drop()
 
 
 class Connections:
@@ -173,8 +176,7 @@ class Connections:
 
     async def close(self) -> None:
         self._is_closed = True
-        for lane in self._idle:
-            await lane.close()
+        await asyncio.gather(*(lane.close() for lane in self._idle))
         self._idle.clear()
         with suppress(*FOREIGN_ERRORS):
             await self._engine.dispose()

@@ -8,11 +8,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from holdfast.storage.errors import StorageError
-from holdfast.storage.postgres.connection import Lane
+from holdfast.storage.postgres.connection import GOODBYE_TIMEOUT_S, Lane
 from holdfast.storage.postgres.fault import FOREIGN_ERRORS, translate
 from holdfast.storage.postgres.retry import Backoff
 
-GOODBYE_TIMEOUT_S = 1
 REGISTER_INTERVAL_S = 15  # Well below the minute after which a silent listener is forgotten.
 
 _log = logging.getLogger(__name__)
@@ -48,7 +47,7 @@ class Listener:
             async with asyncio.timeout(GOODBYE_TIMEOUT_S):
                 connection = await self._lane.raw()
                 await connection.execute("DELETE FROM listeners WHERE id = $1", self.id)
-        await self._lane.drop()
+        await self._lane.close()
 
     async def _listen(self) -> None:
         """Returns when the connection is lost."""
