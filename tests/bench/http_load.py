@@ -18,7 +18,8 @@ def run_load(host: str, port: int, request: bytes, requests: int) -> None:
     """Send at least so many requests, and return when all are answered."""
     with ExitStack() as stack:
         connections = [
-            stack.enter_context(socket.create_connection((host, port), timeout=30)) for _ in range(CONNECTIONS)
+            stack.enter_context(socket.create_connection((host, port), timeout=30))
+            for _ in range(CONNECTIONS)
         ]
         answer_bytes = _answer_size(connections[0], request)
         for _ in range(-(-requests // CONNECTIONS)):

@@ -35,7 +35,9 @@ async def test_requests_in_line_wait_for_the_one_that_runs() -> None:
     sample = Sample()
     async with serving(sample) as (_, raw):
         reader, writer = await raw.connect()
-        writer.write(request("POST", "/v1/wait") + request("GET", "/plain") + request("GET", "/v1/find?key=z"))
+        writer.write(
+            request("POST", "/v1/wait") + request("GET", "/plain") + request("GET", "/v1/find?key=z")
+        )
         await sample.entered.wait()
         sample.released.set()
         answers = [await read_answer(reader) for _ in range(3)]
@@ -81,7 +83,9 @@ async def test_a_body_is_asked_for_with_100_continue(is_express: bool) -> None:
 
 @BOTH_WAYS
 async def test_a_body_that_is_too_large_is_not_asked_for(is_express: bool) -> None:
-    asked = request("POST", "/v1/raw", b"", "Expect: 100-continue", "Content-Length: 999999999", has_length=False)
+    asked = request(
+        "POST", "/v1/raw", b"", "Expect: 100-continue", "Content-Length: 999999999", has_length=False
+    )
     async with serving(Sample(), is_express=is_express) as (_, raw):
         answer = await raw.talk(asked)
 
@@ -294,6 +298,7 @@ async def test_answers_while_draining_say_so_everywhere() -> None:
 
     assert not any(b"shutdown-imminent" in answer for answer in before)
     assert all(b"\r\nshutdown-imminent: true\r\n" in answer for answer in during)
-    assert masked(before[2]).partition(b"x-corr")[0] == masked(during[2]).replace(
-        b"shutdown-imminent: true\r\n", b""
-    ).partition(b"x-corr")[0]
+    assert (
+        masked(before[2]).partition(b"x-corr")[0]
+        == masked(during[2]).replace(b"shutdown-imminent: true\r\n", b"").partition(b"x-corr")[0]
+    )

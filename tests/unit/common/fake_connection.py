@@ -56,7 +56,9 @@ class FakeConnection:
         self.lane = Lane(parts.table, parts.hooks, limits=limits or Limits(), is_express=is_express)
         self._now_s = 100.0
         self.lane.tick(self._now_s, 1_700_000_000.0)
-        config = uvicorn.Config(app, http=bound_to(self.lane), ws="none", log_config=None, proxy_headers=False)
+        config = uvicorn.Config(
+            app, http=bound_to(self.lane), ws="none", log_config=None, proxy_headers=False
+        )
         config.load()
         self.protocol = ExpressProtocol.__new__(bound_to(self.lane))
         self.protocol.__init__(config, ServerState(), {})

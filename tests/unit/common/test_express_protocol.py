@@ -24,7 +24,9 @@ async def sample() -> AsyncIterator[Sample]:
     yield Sample()
 
 
-@pytest.mark.parametrize("asked", [WHOLE, CHUNKED, request("GET", "/plain", b"", ID)], ids=["whole", "chunked", "asgi"])
+@pytest.mark.parametrize(
+    "asked", [WHOLE, CHUNKED, request("GET", "/plain", b"", ID)], ids=["whole", "chunked", "asgi"]
+)
 async def test_a_request_cut_at_any_byte_gets_the_same_answer(sample: Sample, asked: bytes) -> None:
     connection = FakeConnection(sample.app())
     await connection.feed(asked)
@@ -128,7 +130,9 @@ async def test_an_idle_connection_is_closed_after_its_keep_alive(sample: Sample)
 
 
 async def test_a_long_wait_is_not_an_idle_connection(sample: Sample) -> None:
-    connection = FakeConnection(sample.app(), Limits(keep_alive_timeout_s=5, head_timeout_s=5, body_timeout_s=5))
+    connection = FakeConnection(
+        sample.app(), Limits(keep_alive_timeout_s=5, head_timeout_s=5, body_timeout_s=5)
+    )
     await connection.feed(request("POST", "/v1/wait"))
 
     connection.tick(1000)

@@ -60,15 +60,18 @@ class ExpressRouter:
         return route
 
     def fastapi_routes(self, hooks: Hooks) -> list[APIRoute]:
-        """The same endpoints for FastAPI: documented there, and served by it when the lane is off."""
-        return [_fastapi_route(route, hooks) for route in self.routes]
+        """The same endpoints for FastAPI: documented there, and served by it when the lane is off.
+
+        One for each method, because each needs an operation id of its own.
+        """
+        return [_fastapi_route(route, method, hooks) for route in self.routes for method in route.methods]
 
 
-def _fastapi_route(route: Route, hooks: Hooks) -> APIRoute:
+def _fastapi_route(route: Route, method: str, hooks: Hooks) -> APIRoute:
     fastapi_route = APIRoute(
         route.path,
         _documented_endpoint(route),
-        methods=list(route.methods),
+        methods=[method],
         response_model=route.response_model,
         tags=list(route.tags),
         summary=route.summary or None,
