@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,8 @@ from tests.bench.http_server import PATH
 
 REQUESTS_DEFAULT: Final = 20_000
 WARM_UP: Final = 1_000
+ROUNDS: Final = 8
+KINDS: Final = ("lane", "asgi", "fastapi")
 LANE_TO_ASGI_MAX: Final = 0.6
 LANE_TO_FASTAPI_MAX: Final = 0.2
 
@@ -66,19 +68,42 @@ def _drive(port: int, requests: int) -> None:
     run_load("127.0.0.1", port, _REQUEST, requests)
 
 
-def _measure(kind: str, requests: int) -> Row:
-    with _server(kind) as (process, port):
-        _drive(port, WARM_UP)
-        before, began_s = process.cpu_times(), time.perf_counter()
-        _drive(port, requests)
-        after, elapsed_s = process.cpu_times(), time.perf_counter() - began_s
-    cpu_s = after.user + after.system - before.user - before.system
-    return Row(kind, round(cpu_s / requests * 1e6, 1), round(requests / elapsed_s))
+def _cpu_s(process: psutil.Process) -> float:
+    """CPU time so far: to the nanosecond where the kernel tells, else in ticks of ten milliseconds."""
+    try:
+        stats = [path.read_text() for path in Path(f"/proc/{process.pid}/task").glob("*/schedstat")]
+    except OSError:
+        stats = []
+    if stats:
+        return sum(int(stat.split()[0]) for stat in stats) / 1e9
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _measure(name: str, process: psutil.Process, port: int, requests: int) -> Row:
+    before_s, began_s = _cpu_s(process), time.perf_counter()
+    _drive(port, requests)
+    cpu_s, elapsed_s = _cpu_s(process) - before_s, time.perf_counter() - began_s
+    return Row(name, round(cpu_s / requests * 1e6, 1), round(requests / elapsed_s))
 
 
 def run(requests: int = REQUESTS_DEFAULT) -> dict[str, object]:
-    """Measure all three; the ratios are what the design promises (at most 0.6 and 0.2)."""
-    rows = {kind: _measure(kind, requests) for kind in ("lane", "asgi", "fastapi")}
+    """Measure all three by turns; the ratios are what the design promises (at most 0.6 and 0.2).
+
+    Of each server the round with the least CPU counts: whatever else the machine does can only add to it.
+    """
+    with ExitStack() as stack:
+        servers = {kind: stack.enter_context(_server(kind)) for kind in KINDS}
+        for _, port in servers.values():
+            _drive(port, WARM_UP)
+        rounds = [
+            _measure(kind, process, port, requests // ROUNDS)
+            for _ in range(ROUNDS)
+            for kind, (process, port) in servers.items()
+        ]
+    rows = {
+        kind: min((row for row in rounds if row.name == kind), key=lambda row: row.cpu_us) for kind in KINDS
+    }
     lane_us = rows["lane"].cpu_us
     return {
         "rows": [asdict(row) for row in rows.values()],

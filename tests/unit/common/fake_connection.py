@@ -10,7 +10,7 @@ from uvicorn.server import ServerState
 from holdfast.common.app import parts_of
 from holdfast.common.express.lane import Lane
 from holdfast.common.express.limits import Limits
-from holdfast.common.express.protocol import ExpressProtocol, bound_to
+from holdfast.common.express.protocol import bound_to
 
 
 class FakeTransport(asyncio.Transport):
@@ -56,12 +56,10 @@ class FakeConnection:
         self.lane = Lane(parts.table, parts.hooks, limits=limits or Limits(), is_express=is_express)
         self._now_s = 100.0
         self.lane.tick(self._now_s, 1_700_000_000.0)
-        config = uvicorn.Config(
-            app, http=bound_to(self.lane), ws="none", log_config=None, proxy_headers=False
-        )
+        protocol_class = bound_to(self.lane)
+        config = uvicorn.Config(app, http=protocol_class, ws="none", log_config=None, proxy_headers=False)
         config.load()
-        self.protocol = ExpressProtocol.__new__(bound_to(self.lane))
-        self.protocol.__init__(config, ServerState(), {})
+        self.protocol = protocol_class(config, ServerState(), {})
         self.transport = FakeTransport()
         self.protocol.connection_made(self.transport)
 

@@ -77,10 +77,11 @@ class PlaneServer(uvicorn.Server):
             is_express=options.is_express,
             accepts_peer=options.accepts_peer,
         )
+        self._protocol_class = bound_to(self.lane)
         super().__init__(
             uvicorn.Config(
                 app,
-                http=bound_to(self.lane),
+                http=self._protocol_class,
                 ws="none",
                 lifespan="off",  # Ours is entered here, so that an error in it arrives as itself and not as a log line.
                 log_config=None,
@@ -138,7 +139,6 @@ class PlaneServer(uvicorn.Server):
 
     async def _open_listeners(self) -> None:
         loop = asyncio.get_running_loop()
-        make_protocol = self.config.http_protocol_class
         self.servers = []
         for listener in self._listeners:
             for bound in open_sockets(listener):
@@ -146,9 +146,7 @@ class PlaneServer(uvicorn.Server):
                 if listener.protocol == "unix":
                     self._unix_paths.append(identity_of(Path(listener.address)))
                 server = await loop.create_server(
-                    lambda: make_protocol(  # type: ignore[call-arg]  # uvicorn calls it like this as well
-                        config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-                    ),
+                    lambda: self._protocol_class(self.config, self.server_state, self.lifespan.state),
                     sock=bound,
                     ssl=listener.tls,
                     backlog=_BACKLOG,

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from urllib.parse import unquote
 
 import httptools
-from uvicorn._types import HTTPScope
+from uvicorn._types import ASGI3Application, HTTPScope
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -32,6 +32,7 @@ from holdfast.common.express.execution import execute
 from holdfast.common.express.hang_up import is_peer_gone
 from holdfast.common.express.lane import Lane
 from holdfast.common.express.message import Answer, Request
+from holdfast.common.express.quick_head import QuickHead
 from holdfast.common.express.route import Route
 from holdfast.common.express.scope import PEER_CERTIFICATE
 from holdfast.common.express.wire import render, render_refusal
@@ -66,6 +67,10 @@ class ExpressProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self._quick: QuickHead | None = None
+        assert self.parser is not None
+        self._http: httptools.HttpRequestParser = self.parser  # uvicorn drops its own at the end.
+        self.headers = []
         self.peer_certificate: bytes | None = None
         self._limits = self.lane.limits
         self._phase = _IDLE
@@ -127,7 +132,7 @@ class ExpressProtocol(HttpToolsProtocol):
         self._close_at_s = self.lane.now_s + self._limits.half_close_grace_s
         self.lane.half_closed.add(self)
         has_begun_answer = self._running is not None and self._running.response_started
-        if not has_begun_answer and self.parser.get_http_version() != "1.0":
+        if not has_begun_answer and self._http.get_http_version() != "1.0":
             # A 1xx answer is nothing to a client that waits, and brings a reset from one that is gone.
             self.transport.write(_PROBE)
         return True
@@ -176,9 +181,11 @@ class ExpressProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._phase == _IDLE and not self._is_busy:
-            quick = self.lane.request_lines.recognise(data)
-            if quick is not None:
-                self._start_quick(*quick)
+            # Most clients send the same head again and again.
+            if self._quick is None or not data.startswith(self._quick.head):
+                self._quick = self.lane.request_lines.recognise(data)
+            if self._quick is not None and len(data) == self._quick.size:
+                self._start_quick(self._quick, data)
                 return
         elif self._phase == _REFUSED:
             return
@@ -188,14 +195,19 @@ class ExpressProtocol(HttpToolsProtocol):
         else:
             self._parse(data)
 
-    def _start_quick(
-        self, route: Route, method: str, query: bytes, offered_id: bytes | None, lines: bytes, body: bytes
-    ) -> None:
-        request_id = fresh_correlation_id() if offered_id is None else offered_id.decode("ascii")
+    def _start_quick(self, quick: QuickHead, data: bytes) -> None:
+        offered_id = quick.correlation_id
         request = Request(
-            method, route.path, query, lines, body, self.client, self.peer_certificate, request_id
+            quick.method,
+            quick.route.path,
+            quick.query,
+            quick.header_lines,
+            data[len(quick.head) :],
+            self.client,
+            self.peer_certificate,
+            fresh_correlation_id() if offered_id is None else offered_id,
         )
-        self._start(route, request, True)
+        self._start(quick.route, request, True)
 
     def _parse_slices(self) -> None:
         if self._is_parsing:
@@ -210,7 +222,7 @@ class ExpressProtocol(HttpToolsProtocol):
         was_reading = self._phase != _IDLE
         self._is_parsing = True
         try:
-            self.parser.feed_data(data)
+            self._http.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             # The request was served as if it had asked for no upgrade; what follows it is the next request.
             self._unparsed = data[upgrade.args[0] :] + self._unparsed
@@ -281,7 +293,7 @@ class ExpressProtocol(HttpToolsProtocol):
             self.cycle.message_event.set()
             return
         request = Request(
-            self.parser.get_method().decode("ascii"),
+            self._http.get_method().decode("ascii"),
             route.path,
             self._query,
             self.headers,
@@ -308,7 +320,7 @@ class ExpressProtocol(HttpToolsProtocol):
             if methods is None or b"#" in query:
                 return None
             self._query = query
-        return methods.get(self.parser.get_method())
+        return methods.get(self._http.get_method())
 
     def _is_inline(self) -> bool:
         """Whether the lane may take this request; notes on the way what the answer will need to know."""
@@ -326,10 +338,10 @@ class ExpressProtocol(HttpToolsProtocol):
                     return False
             elif name == b"connection":
                 # Only then can HTTP/1.0 ask to stay, which uvicorn does not grant either.
-                keeps_alive = self.parser.get_http_version() != "1.0"
+                keeps_alive = self._http.get_http_version() != "1.0"
             else:
                 return False  # Expect or Upgrade: uvicorn's way knows both.
-        self._keeps_alive = keeps_alive and self.parser.should_keep_alive()
+        self._keeps_alive = keeps_alive and self._http.should_keep_alive()
         return True
 
     # The express way.
@@ -399,8 +411,8 @@ class ExpressProtocol(HttpToolsProtocol):
     # The ASGI way.
 
     def _begin_asgi(self) -> None:
-        version = self.parser.get_http_version()
-        if self.parser.should_upgrade() and _has_body(self.headers):
+        version = self._http.get_http_version()
+        if self._http.should_upgrade() and _has_body(self.headers):
             raise InvalidRequest("a request with a body cannot ask for an upgrade")
         expects_continue = version != "1.0" and (b"expect", b"100-continue") in [
             (name, value.lower()) for name, value in self.headers
@@ -416,7 +428,7 @@ class ExpressProtocol(HttpToolsProtocol):
             default_headers=self.lane.default_headers,
             message_event=asyncio.Event(),
             expect_100_continue=expects_continue,
-            keep_alive=version != "1.0" and self.parser.should_keep_alive() and not self.lane.is_closing,
+            keep_alive=version != "1.0" and self._http.should_keep_alive() and not self.lane.is_closing,
             on_response=self.on_response_complete,
         )
         if self._is_busy:
@@ -426,7 +438,7 @@ class ExpressProtocol(HttpToolsProtocol):
 
     def _make_scope(self, version: str) -> HTTPScope:
         url = httptools.parse_url(self.url)
-        if url.path is None:
+        if not url.path:
             raise InvalidRequest("the request target has no path")
         path = url.path.decode("ascii")
         extensions: dict[str, object] = {PEER_CERTIFICATE: self.peer_certificate}
@@ -442,7 +454,7 @@ class ExpressProtocol(HttpToolsProtocol):
                 "root_path": self.root_path,
                 "headers": self.headers,
                 "state": self.app_state.copy(),
-                "method": self.parser.get_method().decode("ascii"),
+                "method": self._http.get_method().decode("ascii"),
                 "path": unquote(path) if "%" in path else path,
                 "raw_path": url.path,
                 "query_string": url.query or b"",
@@ -453,7 +465,7 @@ class ExpressProtocol(HttpToolsProtocol):
     def _start_cycle(self, cycle: RequestResponseCycle) -> None:
         self._is_busy = True
         self._running = cycle
-        self._start_asgi_task(cycle, self.app)
+        self._start_asgi_task(cycle, cast(ASGI3Application, self.app))
 
     def _on_streamed_body(self, body: bytes) -> None:
         self._since_s = self.lane.now_s
@@ -498,8 +510,7 @@ class ExpressProtocol(HttpToolsProtocol):
             self._send_refusal(error)
 
     def _send_refusal(self, error: HoldfastError) -> None:
-        offered = self.headers if self.headers is not None else []  # None before the first request of uvicorn
-        self.transport.write(render_refusal(error, correlation_id_of(offered), self.lane.common_head))
+        self.transport.write(render_refusal(error, correlation_id_of(self.headers), self.lane.common_head))
         # Closing with unread input would reset the connection and could take the answer away from the client.
         self._close_at_s = self.lane.now_s + self._limits.linger_s
         self.flow.resume_reading()

@@ -6,6 +6,7 @@ works. Everything else, right or wrong, goes to the real parser, which alone dec
 """
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
 from holdfast.common.express.route import Route, Table
@@ -26,8 +27,18 @@ LINE_BYTES_MAX: Final = 2048
 HEAD_BYTES_MAX: Final = 700
 """Short enough that the limits of the real parser on size and number of headers cannot be reached."""
 
-QuickHead = tuple[Route, str, bytes, bytes | None, bytes, bytes]
-"""Route, method, query, offered correlation id, header lines, body."""
+
+@dataclass(frozen=True, slots=True)
+class QuickHead:
+    """The head of a plain request. Another request that begins with the same bytes and has this size is as plain."""
+
+    head: bytes
+    size: int
+    route: Route
+    method: str
+    query: bytes
+    correlation_id: str | None
+    header_lines: bytes
 
 
 class RequestLines:
@@ -44,7 +55,7 @@ class RequestLines:
         self._lines = {start + b" HTTP/1.1": found for start, found in self._starts.items()}
 
     def recognise(self, data: bytes) -> QuickHead | None:
-        """The request, when `data` is exactly one and a plain one."""
+        """The head of the request, when `data` begins with a plain one."""
         line_end = data.find(b"\r\n", 0, LINE_BYTES_MAX)
         line = data[:line_end]
         query = b""
@@ -63,7 +74,13 @@ class RequestLines:
             length = length_later
         elif length_later is not None:
             return None
-        body_start = match.end()
-        if len(data) - body_start != (0 if length is None else int(length)):
-            return None
-        return *found, query, correlation, data[line_end + 2 : body_start - 2], data[body_start:]
+        head_end = match.end()
+        return QuickHead(
+            head=data[:head_end],
+            size=head_end + (0 if length is None else int(length)),
+            route=found[0],
+            method=found[1],
+            query=query,
+            correlation_id=None if correlation is None else correlation.decode("ascii"),
+            header_lines=data[line_end + 2 : head_end - 2],
+        )

@@ -8,7 +8,6 @@ and context variables see that task from the first line on. Only a request that 
 import asyncio
 import contextvars
 import types
-from asyncio import current_task
 from asyncio.tasks import _enter_task, _leave_task  # Documented for those who extend asyncio.
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
@@ -41,11 +40,15 @@ class Worker(Generic[Result]):
         task = self._task
         if task is None:
             task = self._task = self._loop.create_task(self._run_handed(), context=self._context)
-        if not self._is_ready or current_task(self._loop) is not None:
+        if not self._is_ready:
+            self._hand_over(work, None, False)
+            return
+        try:
+            _enter_task(self._loop, task)
+        except RuntimeError:  # Another task is running.
             self._hand_over(work, None, False)
             return
         self._is_ready = False
-        _enter_task(self._loop, task)
         try:
             waits_for = self._context.run(work.send, None)
         except StopIteration as stop:
