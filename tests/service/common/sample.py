@@ -102,6 +102,7 @@ class Sample:
         )
         router.add("/v1/find", self.find, methods=("GET", "POST"), query_parameters={"key": "What to find."})
         router.add("/v1/raw", self.raw, body_limit_bytes=BODY_LIMIT_BYTES)
+        router.add("/v1/small", self.raw, body_limit_bytes=10)
         router.add("/v1/nothing", self.nothing)
         router.add("/v1/held", self.held, errors=(Held,))
         router.add("/v1/broken", self.broken)

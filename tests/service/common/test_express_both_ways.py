@@ -38,6 +38,13 @@ CONVERSATIONS = {
     "find_by_post": (200, request("POST", "/v1/find?key=x", b"", ID)),
     "find_with_too_many_parameters": (400, request("GET", "/v1/find?" + "a=1&" * 300, b"", ID)),
     "repeated_headers": (200, request("GET", "/v1/find", b"", ID, "X-Correlation-Id: test-9", "X-A: 1", "X-A: 2")),
+    "small_at_its_limit": (200, request("POST", "/v1/small", b"x" * 10, ID)),
+    "small_above_its_limit": (413, request("POST", "/v1/small", b"x" * 11, ID)),
+    "small_chunked_above_its_limit": (
+        413,
+        request("POST", "/v1/small", b"", ID, "Transfer-Encoding: chunked", has_length=False)
+        + b"b\r\nxxxxxxxxxxx\r\n0\r\n\r\n",
+    ),
     "raw_small": (200, request("POST", "/v1/raw", b"\x00\xff" * 50, ID)),
     "raw_above_inline_limit": (200, request("POST", "/v1/raw", b"x" * 100_000, ID)),
     "raw_above_route_limit": (413, request("POST", "/v1/raw", b"x" * (BODY_LIMIT_BYTES + 1), ID)),

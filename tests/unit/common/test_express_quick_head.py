@@ -9,7 +9,7 @@ from holdfast.common.express.quick_head import RequestLines
 from holdfast.common.express.route import compile_table
 from tests.service.common.sample import Sample, request
 
-LINES = RequestLines(compile_table(Sample().router().routes))
+LINES = RequestLines(compile_table(Sample().router().routes), inline_body_bytes=100)
 
 
 class _Parsed:
@@ -79,6 +79,8 @@ def test_everything_else_is_left_to_the_parser() -> None:
         request("GET", "/v1/find?" + "y" * 3000),
         request("GET", "/v1/find?a b"),
         request("GET", "/v1/find?a#b"),
+        request("POST", "/v1/raw", b"x" * 101),
+        request("POST", "/v1/small", b"x" * 11),
         request("GET", "/unknown"),
         b"",
         b"\r\n",

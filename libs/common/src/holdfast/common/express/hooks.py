@@ -29,7 +29,9 @@ class HttpMetrics:
             "holdfast.http.request.duration", "From a complete request to its answer.", ("route",), unit="ms"
         )
         registry.gauge(
-            "holdfast.http.in_flight", "HTTP requests being served.", callback=lambda: float(self.in_flight)
+            "holdfast.http.in_flight",
+            "Requests of express routes being served.",
+            callback=lambda: float(self.in_flight),
         )
         self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 

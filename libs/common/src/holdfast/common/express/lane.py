@@ -33,7 +33,7 @@ class Lane:
         accepts_peer: Callable[[bytes], bool] | None = None,
     ) -> None:
         self.table: Table = table if is_express else {}
-        self.request_lines = RequestLines(self.table)
+        self.request_lines = RequestLines(self.table, limits.inline_body_bytes)
         self.hooks = hooks or Hooks()
         self.limits = limits
         self.accepts_peer = accepts_peer

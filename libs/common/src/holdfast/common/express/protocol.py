@@ -10,7 +10,6 @@ keep their order. What it has read ahead waits in `_queue` (whole requests) and 
 import asyncio
 from collections import deque
 from typing import Any, Final, cast
-from urllib.parse import unquote
 
 import httptools
 from uvicorn._types import ASGI3Application, HTTPScope
@@ -34,7 +33,7 @@ from holdfast.common.express.lane import Lane
 from holdfast.common.express.message import Answer, Request
 from holdfast.common.express.quick_head import QuickHead
 from holdfast.common.express.route import Route
-from holdfast.common.express.scope import PEER_CERTIFICATE
+from holdfast.common.express.scope import PEER_CERTIFICATE, expects_continue, has_body, target_scope
 from holdfast.common.express.wire import render, render_refusal
 from holdfast.common.express.worker import Worker
 
@@ -93,6 +92,7 @@ class ExpressProtocol(HttpToolsProtocol):
         self._query = b""
         self._correlation_id: bytes | None = None
         self._keeps_alive = True
+        self._inline_bytes_max = 0
         self._body: bytes | bytearray = b""
 
     # The connection begins and ends.
@@ -105,6 +105,7 @@ class ExpressProtocol(HttpToolsProtocol):
         if ssl_object is not None:
             self.peer_certificate = ssl_object.getpeercert(True)
             if lane.accepts_peer is not None and not lane.accepts_peer(self.peer_certificate or b""):
+                self._phase = _REFUSED
                 transport.abort()
                 return
         if len(lane.connections) > self._limits.connections_max:
@@ -259,7 +260,7 @@ class ExpressProtocol(HttpToolsProtocol):
         self._phase = _BODY
         self._quiet_bytes = 0
         route = self._find_route()
-        if route is not None and self._is_inline():
+        if route is not None and self._is_inline(route):
             self._route = route
             self._body = b""
         else:
@@ -275,11 +276,11 @@ class ExpressProtocol(HttpToolsProtocol):
             return
         if not self._body:
             self._body = body
-            return
-        if isinstance(self._body, bytes):
-            self._body = bytearray(self._body)
-        self._body += body
-        if len(self._body) > self._limits.inline_body_bytes:
+        else:
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)
+            self._body += body
+        if len(self._body) > self._inline_bytes_max:
             self._overflow_to_asgi()
 
     def on_message_complete(self) -> None:
@@ -322,8 +323,9 @@ class ExpressProtocol(HttpToolsProtocol):
             self._query = query
         return methods.get(self._http.get_method())
 
-    def _is_inline(self) -> bool:
+    def _is_inline(self, route: Route) -> bool:
         """Whether the lane may take this request; notes on the way what the answer will need to know."""
+        self._inline_bytes_max = min(self._limits.inline_body_bytes, route.body_limit_bytes)
         self._correlation_id = None
         keeps_alive = True
         for name, value in self.headers:
@@ -334,7 +336,7 @@ class ExpressProtocol(HttpToolsProtocol):
                     self._correlation_id = value
             elif name == b"content-length":
                 # The parser let only digits pass.
-                if len(value) > 9 or int(value) > self._limits.inline_body_bytes:
+                if len(value) > 9 or int(value) > self._inline_bytes_max:
                     return False
             elif name == b"connection":
                 # Only then can HTTP/1.0 ask to stay, which uvicorn does not grant either.
@@ -412,11 +414,9 @@ class ExpressProtocol(HttpToolsProtocol):
 
     def _begin_asgi(self) -> None:
         version = self._http.get_http_version()
-        if self._http.should_upgrade() and _has_body(self.headers):
+        is_http_1_0 = version == "1.0"
+        if self._http.should_upgrade() and has_body(self.headers):
             raise InvalidRequest("a request with a body cannot ask for an upgrade")
-        expects_continue = version != "1.0" and (b"expect", b"100-continue") in [
-            (name, value.lower()) for name, value in self.headers
-        ]
         self.scope = self._make_scope(version)
         self.cycle = RequestResponseCycle(
             scope=self.scope,
@@ -427,8 +427,8 @@ class ExpressProtocol(HttpToolsProtocol):
             access_log=self.access_log,
             default_headers=self.lane.default_headers,
             message_event=asyncio.Event(),
-            expect_100_continue=expects_continue,
-            keep_alive=version != "1.0" and self._http.should_keep_alive() and not self.lane.is_closing,
+            expect_100_continue=expects_continue(self.headers) and not is_http_1_0,
+            keep_alive=self._http.should_keep_alive() and not is_http_1_0 and not self.lane.is_closing,
             on_response=self.on_response_complete,
         )
         if self._is_busy:
@@ -437,30 +437,19 @@ class ExpressProtocol(HttpToolsProtocol):
             self._start_cycle(self.cycle)
 
     def _make_scope(self, version: str) -> HTTPScope:
-        url = httptools.parse_url(self.url)
-        if not url.path:
-            raise InvalidRequest("the request target has no path")
-        path = url.path.decode("ascii")
-        extensions: dict[str, object] = {PEER_CERTIFICATE: self.peer_certificate}
-        return cast(
-            HTTPScope,
-            {
-                "type": "http",
-                "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
-                "http_version": version,
-                "server": self.server,
-                "client": self.client,
-                "scheme": self.scheme,
-                "root_path": self.root_path,
-                "headers": self.headers,
-                "state": self.app_state.copy(),
-                "method": self._http.get_method().decode("ascii"),
-                "path": unquote(path) if "%" in path else path,
-                "raw_path": url.path,
-                "query_string": url.query or b"",
-                "extensions": extensions,
-            },
+        scope = target_scope(self.url, self.headers)
+        scope.update(
+            asgi={"version": self.asgi_version, "spec_version": "2.3"},
+            http_version=version,
+            method=self._http.get_method().decode("ascii"),
+            server=self.server,
+            client=self.client,
+            scheme=self.scheme,
+            root_path=self.root_path,
+            state=self.app_state.copy(),
+            extensions={PEER_CERTIFICATE: self.peer_certificate},
         )
+        return cast(HTTPScope, scope)
 
     def _start_cycle(self, cycle: RequestResponseCycle) -> None:
         self._is_busy = True
@@ -521,13 +510,6 @@ class ExpressProtocol(HttpToolsProtocol):
 def bound_to(lane: Lane) -> type[ExpressProtocol]:
     """The protocol class of one server."""
     return type("BoundExpressProtocol", (ExpressProtocol,), {"lane": lane})
-
-
-def _has_body(headers: list[tuple[bytes, bytes]]) -> bool:
-    return any(
-        (name == b"content-length" and value.strip() != b"0") or name == b"transfer-encoding"
-        for name, value in headers
-    )
 
 
 def _explain(error: httptools.HttpParserError) -> str:

@@ -44,9 +44,10 @@ class QuickHead:
 class RequestLines:
     """The request lines of a table."""
 
-    __slots__ = ("_lines", "_starts")
+    __slots__ = ("_inline_body_bytes", "_lines", "_starts")
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, inline_body_bytes: int) -> None:
+        self._inline_body_bytes = inline_body_bytes
         self._starts = {
             method + b" " + path: (route, method.decode("ascii"))
             for path, methods in table.items()
@@ -74,10 +75,13 @@ class RequestLines:
             length = length_later
         elif length_later is not None:
             return None
+        body_bytes = 0 if length is None else int(length)
+        if body_bytes > min(self._inline_body_bytes, found[0].body_limit_bytes):
+            return None
         head_end = match.end()
         return QuickHead(
             head=data[:head_end],
-            size=head_end + (0 if length is None else int(length)),
+            size=head_end + body_bytes,
             route=found[0],
             method=found[1],
             query=query,

@@ -1,9 +1,42 @@
-"""Keys that the server and the app agree on in `scope["extensions"]` of an ASGI request."""
+"""The ASGI scope of a request: what its bytes say, and the keys that server and app agree on in `extensions`."""
 
-from typing import Final
+from typing import Any, Final
+from urllib.parse import unquote
+
+import httptools
+
+from holdfast.common.errors import InvalidRequest
 
 CORRELATION_ID: Final = "holdfast.correlation_id"
 PEER_CERTIFICATE: Final = "holdfast.peer_certificate"
 """The client's certificate as DER bytes; None without mutual TLS."""
 IS_OBSERVED: Final = "holdfast.is_observed"
 """Set when the request was counted where it ran, so that nobody counts it again."""
+
+
+def target_scope(url: bytes, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
+    """The part of a scope that comes from the request target and the headers."""
+    target = httptools.parse_url(url)
+    if not target.path:
+        raise InvalidRequest("the request target has no path")
+    path = target.path.decode("ascii")
+    return {
+        "type": "http",
+        "path": unquote(path) if "%" in path else path,
+        "raw_path": target.path,
+        "query_string": target.query or b"",
+        "headers": headers,
+    }
+
+
+def has_body(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Whether a body follows these headers."""
+    return any(
+        (name == b"content-length" and value.strip() != b"0") or name == b"transfer-encoding"
+        for name, value in headers
+    )
+
+
+def expects_continue(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Whether the client waits to be asked for its body."""
+    return any(name == b"expect" and value.lower() == b"100-continue" for name, value in headers)
