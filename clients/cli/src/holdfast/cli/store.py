@@ -1,6 +1,7 @@
 """`holdfast store`: what can be done with a store while no server owns it, or beside servers on PostgreSQL."""
 
 import asyncio
+import signal
 import sys
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -196,6 +197,8 @@ def _readable(file: str) -> Iterator[Iterator[bytes]]:
     from holdfast.storage.transfer import LINE_BYTES_MAX
 
     if file == "-":
+        # A pipe may be silent for long, and the loop waits with it: Ctrl-C must not wait for the loop.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         yield iter(lambda: sys.stdin.buffer.readline(LINE_BYTES_MAX + 1), b"")
         return
     with from_os(f"reading {file}"), Path(file).open("rb") as opened:

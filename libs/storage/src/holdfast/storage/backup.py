@@ -132,28 +132,35 @@ class _Saving:
 
     async def _add_blob(self, blob_id: str) -> None:
         offset = 0
-        async for piece in stored_blob(self._blobs, blob_id):
-            for at in range(0, len(piece), CHUNK_BYTES):
-                data = piece[at : at + CHUNK_BYTES]
-                chunk = BackupBlobChunk(id=blob_id, offset=offset, data=data)
-                await self._file.add(BackupFrame(blob_chunk=chunk))
-                offset += len(data)
-                self._advance(0, len(data))
+        async for data in stored_blob(self._blobs, blob_id):
+            chunk = BackupBlobChunk(id=blob_id, offset=offset, data=data)
+            await self._file.add(BackupFrame(blob_chunk=chunk))
+            offset += len(data)
+            self._advance(0, len(data))
         await self._file.add(BackupFrame(blob_chunk=BackupBlobChunk(id=blob_id, offset=offset, last=True)))
         self.counts.blob_count += 1
         self.counts.blob_bytes += offset
 
 
 async def stored_blob(blobs: BlobStore, blob_id: str) -> AsyncIterator[bytes]:
-    """The bytes of a blob as this blob store holds them, known by its id alone."""
+    """The bytes of a blob as this blob store holds them, known by its id alone, in pieces of CHUNK_BYTES.
+
+    The pieces are the same for every backend, so that equal stores give equal files.
+    """
     info = await blobs.info(blob_id)
     if info is None:
         raise BlobNotFound(
             f"blob {blob_id} is gone although a record refers to it: "
             "swept after another process deleted the record; try again, and if it stays gone restore a backup"
         )
+    pending = bytearray()
     async for piece in blobs.read(BlobRef(blob_id, info.stored_bytes, b"")):
-        yield piece
+        pending += piece
+        while len(pending) >= CHUNK_BYTES:
+            yield bytes(pending[:CHUNK_BYTES])
+            del pending[:CHUNK_BYTES]
+    if pending:
+        yield bytes(pending)
 
 
 async def check_backup(path: Path, *, advance: Advance = silent) -> BackupHeader:

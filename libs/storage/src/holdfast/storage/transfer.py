@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
-from holdfast.storage.backup import CHUNK_BYTES, stored_blob
+from holdfast.storage.backup import stored_blob
 from holdfast.storage.blob import checked_id
 from holdfast.storage.codec.encoded import EncodedStore
 from holdfast.storage.codec.identity import IDENTITY_KEY
@@ -124,12 +124,10 @@ def _record_line(item: SnapshotRecord) -> str:
 
 async def _blob_lines(blobs: BlobStore, blob_id: str, advance: Advance) -> AsyncIterator[str]:
     offset = 0
-    async for piece in stored_blob(blobs, blob_id):
-        for at in range(0, len(piece), CHUNK_BYTES):
-            data = piece[at : at + CHUNK_BYTES]
-            yield _line({"blob": blob_id, "offset": offset, "data": base64.b64encode(data).decode()})
-            offset += len(data)
-            advance(0, len(data))
+    async for data in stored_blob(blobs, blob_id):
+        yield _line({"blob": blob_id, "offset": offset, "data": base64.b64encode(data).decode()})
+        offset += len(data)
+        advance(0, len(data))
     yield _line({"blob": blob_id, "offset": offset, "last": True})
 
 
