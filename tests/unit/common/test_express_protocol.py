@@ -163,3 +163,27 @@ async def test_an_idle_connection_of_a_closing_server_still_takes_a_request(samp
 
     assert b"connection: close" in await connection.settle(1)
     assert connection.transport.is_over
+
+
+@pytest.mark.parametrize("is_express", [True, False], ids=["lane", "asgi"])
+async def test_nothing_runs_after_the_last_request_of_a_connection(sample: Sample, is_express: bool) -> None:
+    connection = FakeConnection(sample.app(), is_express=is_express)
+    last = request("POST", "/v1/nothing", b"", "Connection: close")
+
+    await connection.feed(last + request("POST", "/v1/wait"))
+    await connection.settle(1)
+
+    assert connection.transport.is_over
+    assert connection.transport.written.count(b"HTTP/1.1") == 1
+    assert not sample.entered.is_set()
+
+
+async def test_a_refusal_does_not_repeat_the_id_of_an_earlier_request(sample: Sample) -> None:
+    connection = FakeConnection(sample.app())
+    await connection.feed(WHOLE[:20], WHOLE[20:])
+
+    await connection.feed(b"gar bage\r\n\r\n")
+
+    answers = (await connection.settle(2)).split(b"HTTP/1.1 ")
+    assert b"x-correlation-id: test-1" in answers[1]
+    assert b"x-correlation-id: test-1" not in answers[2]

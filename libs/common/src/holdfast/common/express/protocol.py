@@ -243,6 +243,8 @@ class ExpressProtocol(HttpToolsProtocol):
                 )
 
     def on_message_begin(self) -> None:
+        if self._phase == _REFUSED:
+            return
         self.url = b""
         self.headers = []
         self._phase = _HEAD
@@ -303,6 +305,7 @@ class ExpressProtocol(HttpToolsProtocol):
             self.peer_certificate,
             correlation_id(self._correlation_id),
         )
+        self.headers = []
         if self._is_busy:
             self._wait_in_line((route, request, self._keeps_alive))
         else:
@@ -389,6 +392,9 @@ class ExpressProtocol(HttpToolsProtocol):
     def _take_next(self) -> None:
         self._is_busy = False
         if self.transport.is_closing():
+            # Whatever the client sent after its last request must not run: nobody would get the answer.
+            self._phase = _REFUSED
+            self._queue.clear()
             return
         if self._queue:
             item = self._queue.popleft()

@@ -3,6 +3,7 @@
 Making a task and going round the event loop costs as much as the rest of a small request. So the first step of a
 request runs at once, in the name and in the context of the connection's task: `current_task`, timeouts, task groups
 and context variables see that task from the first line on. Only a request that has to wait is handed over to it.
+The requests of a connection share its context: a handler that sets a context variable has to reset it.
 """
 
 import asyncio
