@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from holdfast.storage.errors import StorageError
 from holdfast.storage.options import StoreOptions
@@ -44,14 +45,8 @@ class Compactor:
             revision, before = (
                 await connection.execute(sa.select(STORE.c.revision, STORE.c.compacted_revision))
             ).one()
-            first_young = await connection.scalar(
-                sa.select(CHANGES.c.revision)
-                .where(CHANGES.c.revision > before, CHANGES.c.at > self._ago(self._options.history_age_s_max))
-                .order_by(CHANGES.c.revision)
-                .limit(1)
-            )
-            aged_revision = revision if first_young is None else first_young - 1
-            compacted_revision = max(before, aged_revision, revision - self._options.history_revisions_max)
+            aged_revision = await self._aged_revision(connection, before)
+            compacted_revision = max(aged_revision, revision - self._options.history_revisions_max)
             if compacted_revision > before:
                 await connection.execute(
                     sa.update(STORE)
@@ -59,6 +54,16 @@ class Compactor:
                     .values(compacted_revision=compacted_revision)
                 )
         return before, compacted_revision
+
+    async def _aged_revision(self, connection: AsyncConnection, before: int) -> int:
+        """The newest revision that is known to be too old. One without a change has no row, so no age of its own."""
+        kept = sa.select(CHANGES.c.revision).where(CHANGES.c.revision > before)
+        is_young = CHANGES.c.at > self._ago(self._options.history_age_s_max)
+        # From the old end on: this walks only over what is about to be deleted.
+        first_young = await connection.scalar(kept.where(is_young).order_by(CHANGES.c.revision).limit(1))
+        aged = kept if first_young is None else kept.where(CHANGES.c.revision < first_young)
+        last_aged = await connection.scalar(aged.order_by(CHANGES.c.revision.desc()).limit(1))
+        return before if last_aged is None else last_aged
 
     def _ago(self, seconds: float) -> datetime:
         return datetime.fromtimestamp(self._options.clock.wall_s(), UTC) - timedelta(seconds=seconds)
