@@ -1,0 +1,113 @@
+"""What is attached to a request: admission, metrics, tracing; each sees every outcome."""
+
+import asyncio
+from collections.abc import Awaitable
+
+import pytest
+
+from holdfast.common.errors import HoldfastError
+from holdfast.common.express.execution import execute
+from holdfast.common.express.hooks import Hooks, HttpMetrics
+from holdfast.common.express.message import Answer, Request
+from holdfast.common.express.route import Route, compile_table
+from holdfast.common.metrics import Registry
+
+
+class Throttled(HoldfastError):
+    """Too much at once."""
+
+    code, status = "throttled", 429
+
+    def headers(self) -> dict[str, str]:
+        return {"X-Lockd-QRF-State": "engaged"}
+
+
+async def _fine(request: Request, body: None) -> Answer:
+    return Answer(200, b"fine")
+
+
+ROUTE = Route(path="/fine", methods=("POST",), handler=_fine)
+
+
+def _request() -> Request:
+    return Request("POST", "/fine", b"", [], b"", None, None, "id-1")
+
+
+async def test_admission_may_refuse() -> None:
+    def admit(route: Route, request: Request) -> Awaitable[None] | None:
+        raise Throttled("perimeter defence engaged", retry_after_s=0.3)
+
+    answer = await execute(ROUTE, _request(), Hooks(admit=admit))
+
+    assert answer.status == 429
+    assert (
+        answer.body == b'{"error":"throttled","detail":"perimeter defence engaged","retry_after_seconds":1}\n'
+    )
+    assert (b"x-lockd-qrf-state", b"engaged") in answer.headers
+
+
+async def test_admission_may_delay() -> None:
+    gate = asyncio.Event()
+
+    async def wait() -> None:
+        await gate.wait()
+
+    hooks = Hooks(admit=lambda route, request: wait())
+    task = asyncio.ensure_future(execute(ROUTE, _request(), hooks))
+    await asyncio.sleep(0)
+    assert not task.done()
+
+    gate.set()
+
+    assert (await task).body == b"fine"
+
+
+async def test_metrics_count_answers_defects_and_clients_that_left() -> None:
+    registry = Registry()
+    metrics = HttpMetrics(registry)
+    hooks = Hooks(metrics=metrics)
+    entered = asyncio.Event()
+
+    async def stuck(request: Request, body: None) -> Answer:
+        entered.set()
+        await asyncio.Event().wait()
+        return Answer(200)
+
+    async def broken(request: Request, body: None) -> Answer:
+        raise RuntimeError("defect")
+
+    await execute(ROUTE, _request(), hooks)
+    await execute(Route(path="/broken", methods=("POST",), handler=broken), _request(), hooks)
+    task = asyncio.ensure_future(
+        execute(Route(path="/stuck", methods=("POST",), handler=stuck), _request(), hooks)
+    )
+    await entered.wait()
+    assert metrics.in_flight == 1
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    text = registry.render().decode()
+    assert metrics.in_flight == 0
+    for route, status in (("/fine", 200), ("/broken", 500), ("/stuck", 499)):
+        assert f'holdfast_http_requests_total{{route="{route}",method="POST",status="{status}"}} 1' in text
+
+
+@pytest.mark.parametrize("is_sampled", [True, False])
+async def test_a_trace_is_finished_with_the_status_when_sampled(is_sampled: bool) -> None:
+    finished: list[int] = []
+
+    await execute(
+        ROUTE, _request(), Hooks(trace=lambda route, request: finished.append if is_sampled else None)
+    )
+
+    assert finished == ([200] if is_sampled else [])
+
+
+def test_routes_are_exact_and_declared_once() -> None:
+    with pytest.raises(ValueError, match="exact"):
+        Route(path="/v1/{key}", methods=("GET",), handler=_fine)
+    with pytest.raises(ValueError, match="capitals"):
+        Route(path="/v1/get", methods=("get",), handler=_fine)
+    with pytest.raises(ValueError, match="twice"):
+        compile_table([ROUTE, ROUTE])
