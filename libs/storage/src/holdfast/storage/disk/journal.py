@@ -107,11 +107,11 @@ class DiskJournal:
         """Begin to take batches; answers go to `store` on the running loop."""
         self._store = store
         self._loop = asyncio.get_running_loop()
-        self._rotated: Callable[[int], None] = lambda revision: None
+        self._rotated: Callable[[], None] = lambda: None
         self._thread.start()
 
-    def on_rotation(self, callback: Callable[[int], None]) -> None:
-        """`callback(revision)` on the loop: the segments up to there are full and wait for a flush of the shelf."""
+    def on_rotation(self, callback: Callable[[], None]) -> None:
+        """`callback()` on the loop: a segment is full and waits for a flush of the shelf."""
         self._rotated = callback
 
     # -- loop side
@@ -137,6 +137,9 @@ class DiskJournal:
     def has_room(self) -> bool:
         usage = os.statvfs(self._folder)
         return usage.f_bavail * usage.f_frsize >= self._options.free_bytes_min
+
+    def has_full_segments(self) -> bool:
+        return len(list(self._folder.glob("*.segment"))) > 1
 
     def release(self, flushed_revision: int) -> None:
         """Reuse or remove the segments that end at or before `flushed_revision`. Blocking: call it from a thread."""
@@ -238,7 +241,7 @@ class DiskJournal:
         self._start_segment(base_revision, size_bytes_min=segment.HEADER_BYTES + 2 * record_bytes)
         if full is not None:
             full.close()
-        self._loop.call_soon_threadsafe(self._rotated, base_revision)
+        self._loop.call_soon_threadsafe(self._rotated)
 
     def _start_segment(self, base_revision: int, size_bytes_min: int = 0) -> None:
         size_bytes = max(self._options.journal_segment_bytes, size_bytes_min)

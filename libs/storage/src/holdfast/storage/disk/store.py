@@ -44,7 +44,7 @@ async def open_disk(
             blobs = FileBlobs(folder / "blobs", store, options.clock.wall_s)
         store.attach(blobs, journal)
         journal.start(store)
-        checkpoints = Checkpoints(shelf, journal)
+        checkpoints = Checkpoints(store, shelf, journal)
         journal.on_rotation(checkpoints.ask)
         await stack.enter_async_context(
             Upkeep(store, options, also=[checkpoints.run(), recover(store, shelf, journal)])
@@ -90,15 +90,14 @@ async def recover(store: LocalStore, shelf: ReopenableShelf, journal: DiskJourna
 class Checkpoints:
     """Flushes the shelf when a segment is full, so that the segment can be used again."""
 
-    def __init__(self, shelf: ReopenableShelf, journal: DiskJournal) -> None:
+    def __init__(self, store: LocalStore, shelf: ReopenableShelf, journal: DiskJournal) -> None:
+        self._store = store
         self._shelf = shelf
         self._journal = journal
-        self._revision = 0
         self._asked = asyncio.Event()
         self._asked.set()  # The first turn prepares the first spare.
 
-    def ask(self, revision: int) -> None:
-        self._revision = revision
+    def ask(self) -> None:
         self._asked.set()
 
     async def run(self) -> None:
@@ -106,14 +105,15 @@ class Checkpoints:
             await self._asked.wait()
             self._asked.clear()
             try:
-                await asyncio.to_thread(self._checkpoint, self._revision)
+                await asyncio.to_thread(self._checkpoint, self._store.revision)
             except (StorageError, OSError) as error:
                 # Nothing is lost: the segments stay until a later flush succeeds, and a full disk is
                 # reported to the writers by the journal itself.
                 _log.warn("storage.checkpoint.failed", reason=str(error))
 
-    def _checkpoint(self, revision: int) -> None:
-        if revision:
+    def _checkpoint(self, applied_revision: int) -> None:
+        """What was applied before the flush is on disk after it; only that much of the journal may go."""
+        if self._journal.has_full_segments():
             self._shelf.current.flush()
-            self._journal.release(revision)
+            self._journal.release(applied_revision)
         self._journal.prepare_spare()

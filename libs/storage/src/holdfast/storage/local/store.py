@@ -49,6 +49,8 @@ from holdfast.storage.port import (
 from holdfast.storage.transact import TransactMixin, check_range_limit
 from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
 
+SLICE_BATCHES = 16  # Applied and answered in one go: what this takes, everybody else on the loop waits.
+
 
 class LocalBlobStore(BlobStore, Protocol):
     """Blobs of a local store: whether one exists is known without waiting."""
@@ -78,6 +80,7 @@ class LocalStore(TransactMixin):
         self._is_closed = False
         self._revision, self._compacted_revision = layout.decode_progress(shelf.get(layout.META_PROGRESS))
         self._staging = Staging(self._revision)
+        self._settled: deque[Staged] = deque()  # Durable, not applied yet.
         self._ages: deque[tuple[float, int]] = deque([(options.clock.monotonic_s(), self._revision)])
         self._hub = WatchHub(
             self._history, buffer_events_max=options.watch_buffer_events_max, revision=self._revision
@@ -255,9 +258,22 @@ class LocalStore(TransactMixin):
     # -- what the journal answers
 
     def settled(self, group: Sequence[Staged]) -> None:
-        """A group is durable: apply it, show it, answer it."""
+        """A group is durable: apply it, show it, answer it; a large one in slices, so that the loop breathes."""
         if self._problem is not None:
             return  # Given up by `failed` while it was on its way; opening again or `reload` brings it back.
+        is_running = bool(self._settled)
+        self._settled.extend(group)
+        if not is_running:
+            self._apply_slice()
+
+    def _apply_slice(self) -> None:
+        group = [self._settled.popleft() for _ in range(min(len(self._settled), SLICE_BATCHES))]
+        if self._settled:
+            asyncio.get_running_loop().call_soon(self._apply_slice)
+        if group:
+            self._apply(group)
+
+    def _apply(self, group: Sequence[Staged]) -> None:
         writes = [write for staged in group for write in staged.writes]
         writes.append(
             Write(layout.META_PROGRESS, layout.encode_progress(group[-1].revision, self._compacted_revision))
@@ -272,6 +288,7 @@ class LocalStore(TransactMixin):
 
     def _shelf_failed(self, error: StorageError) -> None:
         """The journal has the group, the shelf does not: the writers can't be told how it ended until `reload`."""
+        self._settled.clear()
         unknown = OutcomeUnknown(
             f"written to the journal, but not applied ({error.detail}); read before you retry"
         )
@@ -296,7 +313,9 @@ class LocalStore(TransactMixin):
 
     def failed(self, error: StorageError, *, problem: StorageError | None) -> None:
         """Nothing staged will become durable. `problem` closes the store for writes until it is opened again."""
-        self._problem = problem
+        while self._settled:
+            self._apply_slice()  # These are durable already.
+        self._problem = self._problem or problem
         self._staging.lose(self._revision, error)
 
     # -- watches and history
