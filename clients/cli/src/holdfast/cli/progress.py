@@ -1,11 +1,11 @@
 """Progress of long commands on stderr: a bar on a terminal, elsewhere a line every few seconds."""
 
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from holdfast.common.clock import Clock, SystemClock
 from holdfast.common.sizes import format_size
 
 if TYPE_CHECKING:
@@ -21,23 +21,24 @@ def progress(doing: str, records_total: int | None = None) -> Iterator["Advance"
         with _bar(doing, records_total) as advance:
             yield advance
     else:
-        yield Lines(doing, records_total)
+        yield Lines(doing, records_total, SystemClock())
 
 
 class Lines:
     """A line now and then, for logs and pipes."""
 
-    def __init__(self, doing: str, records_total: int | None) -> None:
+    def __init__(self, doing: str, records_total: int | None, clock: Clock) -> None:
         self._doing = doing
+        self._clock = clock
         self._of_total = "" if records_total is None else f" of {records_total}"
         self._records = self._size_bytes = 0
-        self._next_s = time.monotonic() + LINE_EVERY_S
+        self._next_s = clock.monotonic_s() + LINE_EVERY_S
 
     def __call__(self, records: int, size_bytes: int) -> None:
         self._records += records
         self._size_bytes += size_bytes
-        if time.monotonic() >= self._next_s:
-            self._next_s += LINE_EVERY_S
+        if self._clock.monotonic_s() >= self._next_s:
+            self._next_s = self._clock.monotonic_s() + LINE_EVERY_S
             sys.stderr.write(f"{self._doing}: {_amount(self._records, self._of_total, self._size_bytes)}\n")
             sys.stderr.flush()
 

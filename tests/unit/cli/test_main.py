@@ -1,0 +1,109 @@
+"""The command line as a whole: late loading, one line per error, and a status for each kind of end."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from holdfast.cli import main
+from holdfast.cli.main import app
+from holdfast.storage.errors import StoreFull
+
+COMMANDS = [
+    [],
+    ["serve"],
+    ["version"],
+    ["config"],
+    ["config", "gen"],
+    ["config", "show"],
+    ["store"],
+    *(
+        ["store", name]
+        for name in (
+            "backup",
+            "restore",
+            "verify",
+            "export",
+            "import",
+            "migrate",
+            "sweep",
+            "compact",
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself(command: list[str]) -> None:
+    result = CliRunner().invoke(app, [*command, "--help"])
+
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
+
+
+@pytest.mark.parametrize("command", [item for item in COMMANDS if item[:1] != ["config"]], ids=" ".join)
+def test_every_command_shows_an_example(command: list[str]) -> None:
+    result = CliRunner().invoke(app, [*command, "--help"])
+
+    assert "Example" in result.output
+
+
+def test_version_tells_both_ways() -> None:
+    as_text = CliRunner().invoke(app, ["version"])
+    as_json = CliRunner().invoke(app, ["version", "--output", "json"])
+
+    told = json.loads(as_json.output)
+    assert as_text.output == f"holdfast {told['version']} (Python {told['python']})\n"
+
+
+@pytest.mark.parametrize("arguments", [["sevre"], ["version", "--no-such"], ["version", "--output", "xml"]])
+def test_wrong_usage_ends_with_status_2(arguments: list[str]) -> None:
+    assert CliRunner().invoke(app, arguments).exit_code == 2
+
+
+def test_a_mistyped_command_is_guessed() -> None:
+    assert "'serve'" in CliRunner().invoke(app, ["sevre"]).stderr
+
+
+def importing(error: BaseException) -> Callable[[str], SimpleNamespace]:
+    """An import that finds a module whose command ends like this."""
+    failing = typer.Typer()
+
+    @failing.command()
+    def fail() -> None:
+        raise error
+
+    def found(name: str) -> SimpleNamespace:
+        return SimpleNamespace(app=failing)
+
+    return found
+
+
+def test_an_expected_error_is_one_line_and_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "import_module", importing(StoreFull("no room; free some")))
+
+    result = CliRunner().invoke(app, ["store"])
+
+    assert (result.exit_code, result.stderr) == (1, "error: no room; free some (storage_full)\n")
+
+
+def test_ctrl_c_is_one_line_and_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "import_module", importing(KeyboardInterrupt()))
+
+    result = CliRunner().invoke(app, ["store"])
+
+    assert (result.exit_code, result.stderr) == (130, "interrupted\n")
+
+
+def test_the_entry_point_imports_nothing_heavy() -> None:
+    code = "import sys, holdfast.cli.main; print(*sys.modules)"
+
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    heavy = {"fastapi", "pydantic", "sqlalchemy", "rocksdict", "uvicorn", "cryptography", "asyncio"}
+    assert heavy & set(loaded.split()) == set()
