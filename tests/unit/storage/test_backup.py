@@ -1,6 +1,7 @@
 """Backups: everything as of one revision, into any kind of store; damage is told, never restored."""
 
 import os
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -111,6 +112,30 @@ async def test_disk_to_postgres_and_back_changes_nothing(
 
         assert await records_of(target) == await records_of(source)
         assert await read_blob(target, refs[0]) == BIG
+
+
+async def test_a_large_store_takes_little_memory_both_ways(tmp_path: Path) -> None:
+    async with (
+        open_backend(f"disk://{tmp_path / 'a'}", OPTIONS) as source,
+        open_backend(f"disk://{tmp_path / 'b'}", OPTIONS) as target,
+    ):
+        for number in range(40):
+            await source.commit(Batch(puts={b"k%02d" % number: bytes(1 << 20)}))
+        async with source.blobs.create() as writer:
+            for _ in range(40):
+                await writer.write(bytes(1 << 20))
+            ref = await writer.finish()
+        await source.commit(Batch(puts={b"blob": b""}, blobs={b"blob": (ref.id,)}))
+        await source.compact()
+        tracemalloc.start()
+
+        summary = await backup(source, tmp_path / "backup")
+        await restore(target, summary.path)
+
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert (summary.records, summary.blob_bytes) == (41, 40 << 20)
+        assert peak_bytes < 24 << 20
 
 
 async def test_what_is_encrypted_stays_encrypted(tmp_path: Path) -> None:

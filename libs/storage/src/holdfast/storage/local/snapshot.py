@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from itertools import islice
 
 from holdfast.storage.local import layout
 from holdfast.storage.local.shelf import ShelfView, Write
 from holdfast.storage.port import SnapshotRecord
 
 PAGE_RECORDS = 500
+PAGE_BYTES = 4 << 20  # Values may be large, and a reader holds a whole page.
 
 
 class LocalSnapshot:
@@ -20,13 +20,17 @@ class LocalSnapshot:
         self._view = view
 
     async def records(self) -> AsyncIterator[Sequence[SnapshotRecord]]:
-        rows = self._view.scan(layout.RECORD, layout.after_prefix(layout.RECORD))
-        while page := list(islice(rows, PAGE_RECORDS)):
-            yield [
-                SnapshotRecord(layout.decode_stored(key[1:], stored), layout.stored_blobs(stored))
-                for key, stored in page
-            ]
-            await asyncio.sleep(0)
+        page: list[SnapshotRecord] = []
+        page_bytes = 0
+        for key, stored in self._view.scan(layout.RECORD, layout.after_prefix(layout.RECORD)):
+            page.append(SnapshotRecord(layout.decode_stored(key[1:], stored), layout.stored_blobs(stored)))
+            page_bytes += len(stored)
+            if len(page) == PAGE_RECORDS or page_bytes >= PAGE_BYTES:
+                yield page
+                page, page_bytes = [], 0
+                await asyncio.sleep(0)
+        if page:
+            yield page
 
 
 def restored_writes(item: SnapshotRecord) -> list[Write]:

@@ -54,6 +54,7 @@ class PostgresStore(TransactMixin):
         self._follower = follower
         self._compactor = Compactor(connections, options)
         self._blobs = PostgresBlobs(connections, options.clock)
+        self._is_sealed = options.keyring is not None
 
     # -- what it is
 
@@ -130,7 +131,7 @@ class PostgresStore(TransactMixin):
     # -- writes
 
     async def commit(self, batch: Batch) -> int:
-        check_batch(batch)
+        check_batch(batch, is_sealed=self._is_sealed)
         _check_revisions(batch)
         return await self._committer.commit(batch)
 
