@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := services libs clients tests
 PROTO_ROOT := libs/storage/src
-PROTO := $(PROTO_ROOT)/holdfast/storage/records.proto
+PROTO := $(wildcard $(PROTO_ROOT)/holdfast/storage/*.proto)
 PINNED := pyproject.toml constraints.txt
 
 # The environment variable, unlike -c, also pins what pip builds the package with.
@@ -36,7 +36,7 @@ lint: setup ## Check style, formatting, import contracts, and that the generated
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/lint-imports
 	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(call PROTOC,$$fresh) \
-		&& for name in records_pb2.py records_pb2.pyi; do \
+		&& for name in $$(cd "$$fresh/holdfast/storage" && ls); do \
 			diff -u "$(PROTO_ROOT)/holdfast/storage/$$name" "$$fresh/holdfast/storage/$$name" \
 				|| { echo "$$name is not what $(PROTO) makes: run make proto"; exit 1; }; done
 
