@@ -28,7 +28,7 @@ HEAD_BYTES_MAX: Final = 700
 """Short enough that the limits of the real parser on size and number of headers cannot be reached."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class QuickHead:
     """The head of a plain request. Another request that begins with the same bytes and has this size is as plain."""
 
@@ -79,12 +79,6 @@ class RequestLines:
         if body_bytes > min(self._inline_body_bytes, found[0].body_limit_bytes):
             return None
         head_end = match.end()
-        return QuickHead(
-            head=data[:head_end],
-            size=head_end + body_bytes,
-            route=found[0],
-            method=found[1],
-            query=query,
-            correlation_id=None if correlation is None else correlation.decode("ascii"),
-            header_lines=data[line_end + 2 : head_end - 2],
-        )
+        offered_id = None if correlation is None else correlation.decode("ascii")
+        lines = data[line_end + 2 : head_end - 2]
+        return QuickHead(data[:head_end], head_end + body_bytes, *found, query, offered_id, lines)
