@@ -1,9 +1,9 @@
 """Writes the tables of docs/reference from the code: `python -m holdfast.cli.reference [ROOT]`."""
 
 import importlib
+import pkgutil
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 from pydantic.fields import FieldInfo
@@ -15,20 +15,26 @@ from holdfast.common.settings.flag import flag_of
 
 BEGIN = "<!-- table: written by `make docs`, not by hand -->"
 END = "<!-- end of table -->"
-_ERROR_OWNERS = ("common", "storage", "leases", "state", "queue", "txn", "gateway", "client", "cli")
+_UNITS = ("common", "storage", "leases", "state", "queue", "txn", "gateway", "client", "cli")
 
 
 def errors_table() -> str:
     """Every error a client may be told, by code."""
-    for owner in _ERROR_OWNERS:
-        if find_spec(f"holdfast.{owner}.errors") is not None:
-            importlib.import_module(f"holdfast.{owner}.errors")
+    for unit in _UNITS:
+        _import_all(f"holdfast.{unit}")
     ours = [error for error in error_classes() if error.__module__.startswith("holdfast.")]
     rows = [
         f"| `{error.code}` | {error.status} | `{error.__name__}` | {_owner(error)} | {_first_line(error)} |"
         for error in sorted(ours, key=lambda error: (error.code, error.__name__))
     ]
     return "\n".join(["| code | status | class | unit | meaning |", "|---|---|---|---|---|", *rows])
+
+
+def _import_all(package: str) -> None:
+    """An error may stand beside what raises it, so the table must not depend on what happens to be imported."""
+    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+        if not module.name.endswith(".__main__"):
+            importlib.import_module(module.name)
 
 
 def _owner(error: type[HoldfastError]) -> str:
