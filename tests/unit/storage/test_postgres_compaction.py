@@ -1,5 +1,6 @@
 """History is dropped by age and by number, and never more than that."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 
@@ -101,3 +102,17 @@ async def test_commit_ids_are_forgotten_after_an_hour(store: Store, postgres_url
 
     assert await connection.fetchval("SELECT count(*) FROM commits") == 1
     await connection.close()
+
+
+async def test_a_commit_during_a_compaction_keeps_its_history(store: Store, clock: FakeClock) -> None:
+    for _ in range(30):
+        await put(store, 1)
+        clock.advance(AGE_S)
+        await store.compact()
+        before = store.revision
+
+        compacted_revision, _ = await asyncio.gather(store.compact(), put(store, 1))
+
+        assert compacted_revision <= before
+        async with store.watch(b"", None, after=before) as watch:
+            assert [event.revision for event in await anext(watch)] == [before + 1]

@@ -58,10 +58,14 @@ class Compactor:
     async def _aged_revision(self, connection: AsyncConnection, before: int) -> int:
         """The newest revision that is known to be too old. One without a change has no row, so no age of its own."""
         kept = sa.select(CHANGES.c.revision).where(CHANGES.c.revision > before)
-        is_young = CHANGES.c.at > self._ago(self._options.history_age_s_max)
+        since = self._ago(self._options.history_age_s_max)
         # From the old end on: this walks only over what is about to be deleted.
-        first_young = await connection.scalar(kept.where(is_young).order_by(CHANGES.c.revision).limit(1))
-        aged = kept if first_young is None else kept.where(CHANGES.c.revision < first_young)
+        young = kept.where(CHANGES.c.at > since)
+        first_young = await connection.scalar(young.order_by(CHANGES.c.revision).limit(1))
+        # The age is asked for again: a commit may have come between the two statements.
+        aged = kept.where(CHANGES.c.at <= since)
+        if first_young is not None:
+            aged = aged.where(CHANGES.c.revision < first_young)
         last_aged = await connection.scalar(aged.order_by(CHANGES.c.revision.desc()).limit(1))
         return before if last_aged is None else last_aged
 

@@ -52,6 +52,10 @@ class Follower:
         """The newest one known to be durable; the hub may be a moment behind."""
         return max(self._committed_revision, self._hub.revision)
 
+    @property
+    def watches(self) -> int:
+        return self._hub.watches
+
     def watch(self, start: bytes, end: bytes | None, after: int | None, *, with_previous: bool) -> HubWatch:
         return self._hub.watch(start, end, after=after, with_previous=with_previous, floor=self.revision)
 

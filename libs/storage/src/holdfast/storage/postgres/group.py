@@ -66,6 +66,9 @@ class GroupCommitter:
         self._pending: deque[_Pending] = deque()
         self._runner: asyncio.Task[None] | None = None
         self._is_closed = False
+        self.groups = 0
+        self.commits = 0
+        self.conflicts = 0
 
     async def commit(self, batch: Batch) -> int:
         if self._is_closed:
@@ -121,12 +124,15 @@ class GroupCommitter:
             return
         revision, revisions, conflicts, missing_blobs = row
         self._on_commit(revision)
+        self.groups += 1
         for place, waiting in enumerate(group):
             if waiting.answer.done():
                 continue
             if revisions[place] != REFUSED:
+                self.commits += 1
                 waiting.answer.set_result(revisions[place])
             else:
+                self.conflicts += 1
                 waiting.answer.set_exception(_refusal(place, conflicts, missing_blobs))
 
     async def _send(self, plan: GroupPlan) -> Row:

@@ -74,6 +74,16 @@ class PostgresStore(TransactMixin):
     def problem(self) -> str | None:
         return self._connections.problem
 
+    def figures(self) -> dict[str, float]:
+        committer = self._committer
+        return {
+            "revision": self.revision,
+            "commits": committer.commits,
+            "conflicts": committer.conflicts,
+            "syncs": committer.groups,  # Each is one database transaction.
+            "watches": self._follower.watches,
+        }
+
     async def check(self) -> None:
         try:
             async with asyncio.timeout(CHECK_TIMEOUT_S), self._connections.use() as connection:
