@@ -172,3 +172,18 @@ async def test_a_closed_and_opened_store_has_everything(backend: Backend) -> Non
         assert await store.get(b"a") == Record(b"a", b"1", revision, revision, 1)
         assert await store.get(b"b") is None
         assert await store.commit(Batch(puts={b"c": b""})) == revision + 2
+
+
+async def test_the_figures_count_commits_and_conflicts(store: Store) -> None:
+    before = store.figures()
+    await store.commit(Batch(puts={b"a": b"1"}))
+    with pytest.raises(Conflict):
+        await store.commit(Batch(expects={b"a": ABSENT}, puts={b"a": b"2"}))
+
+    async with store.watch(b"a", b"b"):
+        after = store.figures()
+
+    assert after["commits"] - before["commits"] == 1
+    assert after["conflicts"] - before["conflicts"] == 1
+    assert after["watches"] - before["watches"] == 1
+    assert after["revision"] >= 1

@@ -54,6 +54,7 @@ def build_app(
     """An app with health, metrics, docs, error envelopes and these express routes; more routes may be added."""
     registry = registry or Registry()
     drain = drain or Drain()
+    drain.register(registry)
     health = health or Health(drain=drain)
     hooks = Hooks(admit=admit, metrics=HttpMetrics(registry), trace=trace)
     table = compile_table([route for router in express_routers for route in router.routes])

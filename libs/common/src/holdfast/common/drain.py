@@ -7,6 +7,7 @@ from typing import Final
 from holdfast.common.clock import Clock, SystemClock
 from holdfast.common.errors import ShutdownDraining
 from holdfast.common.logging import get_logger
+from holdfast.common.metrics import Registry
 
 SHARE_OF_BUDGET: Final = 0.8
 _CHECK_EVERY_S: Final = 0.25
@@ -28,6 +29,22 @@ class Drain:
         self._clock: Clock = clock or SystemClock()
         self._ends_at_s = 0.0
         self._changed = asyncio.Event()
+        self._begun_with = 0
+        self._left_over = 0
+        self._elapsed_s = 0.0
+
+    def register(self, registry: Registry) -> None:
+        """Show the drain in the metrics; its figures stay at zero until there is one."""
+        name = "holdfast.shutdown.drain"
+        registry.gauge(
+            f"{name}.active_leases",
+            "Leases held when the drain began.",
+            callback=lambda: float(self._begun_with),
+        )
+        registry.gauge(
+            f"{name}.remaining_leases", "Leases held when it ended.", callback=lambda: float(self._left_over)
+        )
+        registry.gauge(f"{name}.elapsed_seconds", "How long it took.", callback=lambda: self._elapsed_s)
 
     def remaining_s(self) -> float:
         """Seconds left of the window; 0 when not draining."""
@@ -57,7 +74,7 @@ class Drain:
     async def run(self, window_s: float) -> None:
         """Begin, and wait until no lease is left or the window is over."""
         self.begin(window_s)
-        active = self.active_leases()
+        active = self._begun_with = self.active_leases()
         if window_s <= 0 or active == 0:
             _log.info("shutdown.drain.skip", active_leases=active, grace_period=window_s)
             return
@@ -69,14 +86,15 @@ class Drain:
             force_release=False,
             notify_clients=True,
         )
-        remaining = await self._wait_until_free()
+        remaining = self._left_over = await self._wait_until_free()
+        self._elapsed_s = self._clock.monotonic_s() - started_s
         _log.info(
             "shutdown.drain.complete",
             active_leases=active,
             released=max(0, active - remaining),
             forced_releases=0,
             remaining=remaining,
-            elapsed=round(self._clock.monotonic_s() - started_s, 3),
+            elapsed=round(self._elapsed_s, 3),
         )
 
     async def _wait_until_free(self) -> int:

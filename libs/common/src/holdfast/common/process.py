@@ -9,7 +9,7 @@ from cryptography import x509
 from fastapi import FastAPI
 
 from holdfast.common.app import build_app, parts_of
-from holdfast.common.bundle import InvalidBundle, read_bundle, read_denylist
+from holdfast.common.bundle import read_bundle, read_denylist
 from holdfast.common.errors import HoldfastError
 from holdfast.common.listener import Listener, ListenError
 from holdfast.common.logging import configure_logging, get_logger
@@ -17,8 +17,7 @@ from holdfast.common.metrics import Registry
 from holdfast.common.server import PlaneServer, ServeOptions, running, serve
 from holdfast.common.settings import PlaneSettings, SettingsError
 from holdfast.common.telemetry import setup_telemetry
-from holdfast.common.tls import BundleError, server_context
-from holdfast.common.tls import read_bundle as read_tls_bundle
+from holdfast.common.tls import server_context
 
 SettingsT = TypeVar("SettingsT", bound=PlaneSettings)
 
@@ -62,11 +61,7 @@ def run(
 def _listener(settings: PlaneSettings) -> Listener:
     if not settings.is_mtls_on:
         return Listener(settings.listen, settings.listen_proto)
-    try:
-        bundle = read_tls_bundle(settings.bundle.read_bytes())
-    except BundleError as error:
-        raise InvalidBundle(settings.bundle, str(error)) from error
-    return Listener(settings.listen, settings.listen_proto, server_context(bundle))
+    return Listener(settings.listen, settings.listen_proto, server_context(read_bundle(settings.bundle)))
 
 
 def _serve_options(settings: PlaneSettings) -> ServeOptions:

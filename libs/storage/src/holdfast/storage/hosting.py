@@ -10,6 +10,7 @@ from holdfast.common.app import build_app
 from holdfast.common.drain import Drain
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.health import Health
+from holdfast.common.metrics import Registry
 from holdfast.common.settings import PlaneSettings
 from holdfast.storage.configured import store_options
 from holdfast.storage.errors import StorageError
@@ -29,6 +30,7 @@ class Part(Protocol):
 def build_store_app(service: str, settings: PlaneSettings, parts: Sequence[Part] = ()) -> FastAPI:
     """An app that owns the store of its settings and hands it to its parts; they end before it closes."""
     drain = Drain()
+    registry = Registry()
     health = Health(drain=drain, is_unready_while_draining=settings.readyz_drain)
     health.add("store", lambda: "not open yet")
 
@@ -38,6 +40,7 @@ def build_store_app(service: str, settings: PlaneSettings, parts: Sequence[Part]
             store = await stack.enter_async_context(open_store(settings.store, store_options(settings)))
             health.add("store", lambda: store_problem(store))
             app.state.store_url = store.url
+            show_figures(store, registry)
             for part in parts:
                 await stack.enter_async_context(part.running(store))
             yield
@@ -48,7 +51,18 @@ def build_store_app(service: str, settings: PlaneSettings, parts: Sequence[Part]
         lifespan=lifespan,
         health=health,
         drain=drain,
+        registry=registry,
     )
+
+
+def show_figures(store: Store, registry: Registry) -> None:
+    """Every figure of the store as a gauge; counts restart with the process, as everywhere in the metrics."""
+    for name in store.figures():
+        registry.gauge(
+            f"holdfast.storage.{name}",
+            f"Store: {name.replace('_', ' ')}.",
+            callback=lambda name=name: float(store.figures()[name]),  # type: ignore[misc]  # mypy infers no default
+        )
 
 
 async def store_problem(store: Store) -> str | None:

@@ -9,7 +9,7 @@ read ahead of durability (what an earlier commit of this process has written but
 own result is held back until everything it read is durable.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, Self, TypeVar
@@ -213,6 +213,10 @@ class Store(Protocol):
     @property
     def problem(self) -> str | None:
         """Why the store takes no writes now, or None. Readiness shows it."""
+        ...
+
+    def figures(self) -> Mapping[str, float]:
+        """What the metrics show of this store, by name: counts since it was opened, and levels."""
         ...
 
     async def get(self, key: bytes) -> Record | None: ...

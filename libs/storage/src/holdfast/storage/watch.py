@@ -44,6 +44,11 @@ class WatchHub:
         """Whether events are worth making."""
         return bool(self._by_key or self._by_range)
 
+    @property
+    def watches(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
     def watch(
         self,
         start: bytes,

@@ -9,7 +9,7 @@ same root keys when it is restored.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol, Self
 
@@ -132,6 +132,9 @@ class EncodedStore(TransactMixin):
     @property
     def revision(self) -> int:
         return self._inner.revision
+
+    def figures(self) -> Mapping[str, float]:
+        return self._inner.figures()
 
     @property
     def problem(self) -> str | None:

@@ -61,6 +61,8 @@ class LocalBlobStore(BlobStore, Protocol):
 class Journal(Protocol):
     """Where staged batches become durable. It answers by calling `settled` or `failed` of the store, on the loop."""
 
+    syncs: int
+
     def offer(self, entry: bytes, staged: "Staged") -> None:
         """Queue a staged batch for the next group."""
         ...
@@ -76,6 +78,8 @@ class LocalStore(TransactMixin):
         self._journal: Journal | None = None
         self._blobs: LocalBlobStore | None = None
         self._problem: StorageError | None = None
+        self._commits = 0
+        self._conflicts = 0
         self._shelf_is_broken = False
         self._is_closed = False
         self._revision, self._compacted_revision = layout.decode_progress(shelf.get(layout.META_PROGRESS))
@@ -111,6 +115,16 @@ class LocalStore(TransactMixin):
     @property
     def problem(self) -> str | None:
         return None if self._problem is None else self._problem.detail
+
+    def figures(self) -> dict[str, float]:
+        return {
+            "revision": self._revision,
+            "compacted_revision": self._compacted_revision,
+            "commits": self._commits,
+            "conflicts": self._conflicts,
+            "syncs": 0 if self._journal is None else self._journal.syncs,
+            "watches": self._hub.watches,
+        }
 
     async def check(self) -> None:
         self._check_open()
@@ -203,6 +217,7 @@ class LocalStore(TransactMixin):
             # Whoever is told of a conflict reads again, and must then see what it lost to.
             await self._staging.settle(self._staging.revision)
             if conflict is not None:
+                self._conflicts += 1
                 raise Conflict(conflict)
             return self._revision
         staged = self._stage(batch)
@@ -307,6 +322,7 @@ class LocalStore(TransactMixin):
         if revision != self._revision + 1:
             self._hub.skip_to(revision - 1)
         self._revision = revision
+        self._commits += 1
         self._staging.remove(staged)
         self._hub.publish(revision, staged_events(staged) if self._hub.is_watched else [])
         staged.succeed()
