@@ -10,7 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from holdfast.common.bundle import read_bundle
+from holdfast.common.tls import client_context
 from tests.infra.program import free_port
+from tests.service.common.certificates import Authority, pem
 from tests.system.cli import TIMEOUT_S, Server, environment, holdfast, serving
 
 ANY_PORT = ("--listen", "127.0.0.1:0")
@@ -115,6 +118,40 @@ def test_a_unix_socket_is_served_and_removed(tmp_path: Path) -> None:
         assert server.stop() == 0
 
     assert not path.exists()
+
+
+def test_with_a_bundle_only_its_own_clients_are_let_in(tmp_path: Path) -> None:
+    authority = Authority()
+    bundle, denylist = tmp_path / "server.pem", tmp_path / "denied"
+    bundle.write_bytes(authority.bundle("server"))
+    denied_certificate, denied_key = authority.issue("denied")
+    denylist.write_text(f"{denied_certificate.serial_number:x}\n")
+    good = tls_client(tmp_path, authority, authority.bundle("client"))
+    denied = tls_client(
+        tmp_path, authority, pem(authority.certificate) + pem(denied_certificate) + pem(denied_key)
+    )
+    stranger = tls_client(tmp_path, authority, Authority().bundle("stranger"))
+    flags = ("--bundle", str(bundle), "--denylist-path", str(denylist), "--disable-storage-encryption")
+
+    with serving(tmp_path, *ANY_PORT, "--store", "mem://", *flags) as server:
+        with good:
+            answer = good.get(f"{server.url}/readyz", timeout=TIMEOUT_S)
+        for client in (denied, stranger):
+            with client, pytest.raises(httpx.TransportError):
+                client.get(f"{server.url}/readyz", timeout=TIMEOUT_S)
+        assert server.stop() == 0
+
+    assert server.url.startswith("https://")
+    assert answer.status_code == 200
+
+
+def tls_client(folder: Path, authority: Authority, bundle: bytes) -> httpx.Client:
+    """A client that trusts the authority and shows the certificate of its bundle."""
+    path = folder / "client.pem"
+    path.write_bytes(bundle)
+    context = client_context(read_bundle(path))
+    context.load_verify_locations(cadata=pem(authority.certificate).decode())
+    return httpx.Client(verify=context)
 
 
 def test_a_service_of_the_plane_works_on_its_store(tmp_path: Path) -> None:
