@@ -1,0 +1,1 @@
+"""The asynchronous twin: the same names as `holdfast.client.sync`, for asyncio."""

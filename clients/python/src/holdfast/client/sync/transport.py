@@ -1,0 +1,104 @@
+"""Drives flows with blocking calls; may be used by many threads at once."""
+
+import threading
+from typing import TypeVar
+
+import httpx
+
+from holdfast.client.call import Answer, Pool
+from holdfast.client.connection import (
+    ERROR_BYTES_MAX,
+    Connection,
+    answer_headers,
+    check_size,
+    headers_of,
+    mapped_errors,
+    timeout_of,
+    url_of,
+)
+from holdfast.client.errors import ClientClosed
+from holdfast.client.flow import Flow, Pause, Send
+
+T = TypeVar("T")
+
+
+class Transport:
+    """Connections by pool; closed by who opened it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._pools: dict[Pool, httpx.Client] = {
+            "call": _open(connection),
+            "wait": _open(connection),
+            "keepalive": _open(connection),
+        }
+        self._closed = threading.Event()
+
+    def run(self, flow: Flow[T]) -> T:
+        """Do what a flow asks for, until it returns."""
+        try:
+            step = next(flow)
+            while True:
+                try:
+                    answer = self._do(step)
+                except Exception as error:  # noqa: BLE001 - whatever happened is the flow's to judge
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def _do(self, step: Send | Pause) -> Answer | None:
+        if self._closed.is_set():
+            raise ClientClosed("this client is closed")
+        if isinstance(step, Send):
+            return self._exchange(step)
+        if self._closed.wait(step.seconds):
+            raise ClientClosed("this client was closed")
+        return None
+
+    def _exchange(self, step: Send) -> Answer:
+        call = step.call
+        pool = self._pools[call.pool]
+        request = pool.build_request(
+            call.method,
+            url_of(call, step.endpoint),
+            headers=headers_of(call),
+            content=None if call.body is None else call.body.chunks(),
+            timeout=timeout_of(step.timeout_s),
+        )
+        with mapped_errors(step.endpoint):
+            response = pool.send(request, stream=True)
+            if call.is_stream and response.status_code == 200:
+                return Answer(200, answer_headers(response), response=response)
+            try:
+                is_success = response.status_code < 300
+                body = _read(response, call.answer_bytes_max if is_success else ERROR_BYTES_MAX)
+            finally:
+                response.close()
+        return Answer(response.status_code, answer_headers(response), body)
+
+    def close(self) -> None:
+        """Ends every wait between attempts, and the connections."""
+        self._closed.set()
+        for pool in self._pools.values():
+            pool.close()
+
+
+def _open(connection: Connection) -> httpx.Client:
+    transport = httpx.HTTPTransport(
+        verify=connection.verify,
+        limits=connection.limits,
+        uds=connection.socket_path,
+        socket_options=connection.socket_options,
+        trust_env=False,
+    )
+    return httpx.Client(transport=transport, trust_env=False)
+
+
+def _read(response: httpx.Response, bytes_max: int) -> bytes:
+    content = bytearray()
+    for chunk in response.iter_raw():
+        content += chunk
+        check_size(len(content), bytes_max)
+    return bytes(content)
