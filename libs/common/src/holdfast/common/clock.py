@@ -48,3 +48,22 @@ class FakeClock:
     def jump_wall(self, seconds: float) -> None:
         """Set the wall clock forward or back, as an operator or NTP would."""
         self._wall_s += seconds
+
+
+class SteadyClock:
+    """Unix time that does not jump: the wall clock read once, moved on by the monotonic one.
+
+    What this process grants until some moment it also judges by this clock, so setting the wall clock neither
+    shortens nor prolongs anything.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock: Clock = clock or SystemClock()
+        self._offset_s = self._clock.wall_s() - self._clock.monotonic_s()
+
+    def now_ms(self) -> int:
+        return int((self._clock.monotonic_s() + self._offset_s) * 1000)
+
+    def wall_s(self) -> float:
+        """What people and other machines call now."""
+        return self._clock.wall_s()

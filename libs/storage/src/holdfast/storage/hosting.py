@@ -27,9 +27,11 @@ class Part(Protocol):
     def running(self, store: Store) -> AbstractAsyncContextManager[None]: ...
 
 
-def build_store_app(service: str, settings: PlaneSettings, parts: Sequence[Part] = ()) -> FastAPI:
+def build_store_app(
+    service: str, settings: PlaneSettings, parts: Sequence[Part] = (), *, drain: Drain | None = None
+) -> FastAPI:
     """An app that owns the store of its settings and hands it to its parts; they end before it closes."""
-    drain = Drain()
+    drain = drain or Drain()
     registry = Registry()
     health = Health(drain=drain, is_unready_while_draining=settings.readyz_drain)
     health.add("store", lambda: "not open yet")

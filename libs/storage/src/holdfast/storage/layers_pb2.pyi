@@ -3,10 +3,8 @@
 isort:skip_file
 The records of the layers that more than one service reads. Fields are only ever added; numbers are never used again."""
 
-from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf.internal import containers as _containers
 from holdfast.storage import records_pb2 as _records_pb2
 import builtins as _builtins
 import sys
@@ -62,44 +60,6 @@ class Lease(_message.Message):
 Global___Lease: _TypeAlias = Lease  # noqa: Y015
 
 @_typing.final
-class Attachment(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ID_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    CONTENT_TYPE_FIELD_NUMBER: _builtins.int
-    CREATED_AT_S_FIELD_NUMBER: _builtins.int
-    UPDATED_AT_S_FIELD_NUMBER: _builtins.int
-    PAYLOAD_FIELD_NUMBER: _builtins.int
-    SHA256_FIELD_NUMBER: _builtins.int
-    id: _builtins.str
-    name: _builtins.str
-    content_type: _builtins.str
-    created_at_s: _builtins.int
-    updated_at_s: _builtins.int
-    sha256: _builtins.bytes
-    @_builtins.property
-    def payload(self) -> _records_pb2.Payload: ...
-    def __init__(
-        self,
-        *,
-        id: _builtins.str = ...,
-        name: _builtins.str = ...,
-        content_type: _builtins.str = ...,
-        created_at_s: _builtins.int = ...,
-        updated_at_s: _builtins.int = ...,
-        payload: _records_pb2.Payload | None = ...,
-        sha256: _builtins.bytes = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_type", b"content_type", "created_at_s", b"created_at_s", "id", b"id", "name", b"name", "payload", b"payload", "sha256", b"sha256", "updated_at_s", b"updated_at_s"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Attachment: _TypeAlias = Attachment  # noqa: Y015
-
-@_typing.final
 class Document(_message.Message):
     """("doc", namespace, key): what is committed."""
 
@@ -109,7 +69,6 @@ class Document(_message.Message):
     ETAG_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
     IS_HIDDEN_FIELD_NUMBER: _builtins.int
-    ATTACHMENTS_FIELD_NUMBER: _builtins.int
     UPDATED_AT_S_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Number of committed changes."""
@@ -119,10 +78,6 @@ class Document(_message.Message):
     updated_at_s: _builtins.int
     @_builtins.property
     def content(self) -> _records_pb2.Payload: ...
-    @_builtins.property
-    def attachments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attachment]:
-        """By name."""
-
     def __init__(
         self,
         *,
@@ -130,12 +85,11 @@ class Document(_message.Message):
         etag: _builtins.str = ...,
         content: _records_pb2.Payload | None = ...,
         is_hidden: _builtins.bool = ...,
-        attachments: _abc.Iterable[Global___Attachment] | None = ...,
         updated_at_s: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "content", b"content", "etag", b"etag", "is_hidden", b"is_hidden", "updated_at_s", b"updated_at_s", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "etag", b"etag", "is_hidden", b"is_hidden", "updated_at_s", b"updated_at_s", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -152,26 +106,13 @@ class Stage(_message.Message):
     ETAG_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
     IS_HIDDEN_FIELD_NUMBER: _builtins.int
-    ATTACHMENTS_FIELD_NUMBER: _builtins.int
-    DELETED_FIELD_NUMBER: _builtins.int
-    ARE_ALL_DELETED_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     is_removed: _builtins.bool
     etag: _builtins.str
     """Empty: no content is staged."""
     is_hidden: _builtins.bool
-    are_all_deleted: _builtins.bool
-    """Every committed attachment goes."""
     @_builtins.property
     def content(self) -> _records_pb2.Payload: ...
-    @_builtins.property
-    def attachments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attachment]:
-        """Put by this transaction."""
-
-    @_builtins.property
-    def deleted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of committed attachments that go."""
-
     def __init__(
         self,
         *,
@@ -180,13 +121,10 @@ class Stage(_message.Message):
         etag: _builtins.str = ...,
         content: _records_pb2.Payload | None = ...,
         is_hidden: _builtins.bool | None = ...,
-        attachments: _abc.Iterable[Global___Attachment] | None = ...,
-        deleted: _abc.Iterable[_builtins.str] | None = ...,
-        are_all_deleted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_is_hidden", b"_is_hidden", "content", b"content", "is_hidden", b"is_hidden"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_hidden", b"_is_hidden", "are_all_deleted", b"are_all_deleted", "attachments", b"attachments", "content", b"content", "deleted", b"deleted", "etag", b"etag", "is_hidden", b"is_hidden", "is_removed", b"is_removed", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_hidden", b"_is_hidden", "content", b"content", "etag", b"etag", "is_hidden", b"is_hidden", "is_removed", b"is_removed", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__is_hidden: _TypeAlias = _typing.Literal["is_hidden"]  # noqa: Y015
     _WhichOneofArgType__is_hidden: _TypeAlias = _typing.Literal["_is_hidden", b"_is_hidden"]  # noqa: Y015

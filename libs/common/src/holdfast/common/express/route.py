@@ -34,6 +34,7 @@ class Route:
     query_parameters: Mapping[str, str] = field(default_factory=dict[str, str])
     body_limit_bytes: int = BODY_BYTES_DEFAULT
     is_body_optional: bool = False
+    is_parsed_by_handler: bool = False
     validate_json: Callable[[bytes], BaseModel] | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -47,8 +48,14 @@ class Route:
         object.__setattr__(self, "validate_json", validate)
 
     def parse(self, body: bytes) -> BaseModel | None:
-        """The body as its model; None when the route takes none (or an optional one is empty)."""
-        if self.validate_json is None or (self.is_body_optional and not body):
+        """The body as its model; None when the route takes none, an optional one is empty, or the handler asks later."""
+        if self.is_parsed_by_handler or (self.is_body_optional and not body):
+            return None
+        return self.parse_now(body)
+
+    def parse_now(self, body: bytes) -> BaseModel | None:
+        """For a handler that has to refuse other things before a bad body."""
+        if self.validate_json is None:
             return None
         try:
             return self.validate_json(body)

@@ -38,6 +38,7 @@ class ExpressRouter:
         query_parameters: Mapping[str, str] | None = None,
         body_limit_bytes: int = BODY_BYTES_DEFAULT,
         is_body_optional: bool = False,
+        is_parsed_by_handler: bool = False,
     ) -> Route:
         """Declare one endpoint; headers and query parameters are named with a sentence each, for the docs."""
         route = Route(
@@ -55,6 +56,7 @@ class ExpressRouter:
             query_parameters=query_parameters or {},
             body_limit_bytes=body_limit_bytes,
             is_body_optional=is_body_optional,
+            is_parsed_by_handler=is_parsed_by_handler,
         )
         self.routes.append(route)
         return route

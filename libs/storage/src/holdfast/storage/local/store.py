@@ -213,12 +213,13 @@ class LocalStore(TransactMixin):
             raise self._problem
         check_batch(batch, is_sealed=self._options.keyring is not None)
         conflict = self._conflict(batch)
-        if conflict is not None or not (batch.puts or batch.deletes):
+        if conflict is not None:
+            self._conflicts += 1
             # Whoever is told of a conflict reads again, and must then see what it lost to.
             await self._staging.settle(self._staging.revision)
-            if conflict is not None:
-                self._conflicts += 1
-                raise Conflict(conflict)
+            raise Conflict(conflict)
+        if not batch.puts and not batch.deletes:
+            await self._staging.settle(self._newest_of(batch))
             return self._revision
         staged = self._stage(batch)
         if self._journal is not None:
@@ -245,6 +246,12 @@ class LocalStore(TransactMixin):
             if self._staging.has_changed(expectation):
                 return expectation.start
         return None
+
+    def _newest_of(self, batch: Batch) -> int:
+        """The revision that must be durable for what the batch expects to be durable."""
+        if batch.expect_ranges:
+            return self._staging.revision
+        return max(map(self._unsettled_revision, batch.expects), default=0)
 
     def _stage(self, batch: Batch) -> Staged:
         revision = self._staging.revision + 1

@@ -1,0 +1,36 @@
+"""The tables that more than one service reads. Each is written by one service only."""
+
+from holdfast.storage.keys import pack, prefix_range, unpack
+from holdfast.storage.layers_pb2 import Document, Lease, Stage
+from holdfast.storage.port import RANGE_LIMIT_MAX, Transaction
+from holdfast.storage.resource import Member
+from holdfast.storage.tables import Table
+
+LEASES = Table("lease", Lease)  # Written by leases.
+DOCUMENTS = Table("doc", Document)  # Written by state.
+STAGES = Table("stage", Stage)  # Written by state.
+
+_HELD = "held"
+
+
+def held_key(txn_id: str, member: Member) -> bytes:
+    """Written by leases: there is a lease on this key under this transaction. The record is empty."""
+    return pack((_HELD, txn_id, member.namespace, member.key))
+
+
+async def held_members(tx: Transaction, txn_id: str) -> list[Member]:
+    """Every key that is leased under a transaction; one that joins or leaves meanwhile is a conflict."""
+    start, end = prefix_range((_HELD, txn_id))
+    records = await tx.range(start, end, limit=RANGE_LIMIT_MAX, expected=True)
+    return [member_of(record.key) for record in records]
+
+
+def member_of(key: bytes) -> Member:
+    """The member that a `held_key` names."""
+    _, _, namespace, name = unpack(key)
+    return Member(str(namespace), str(name))
+
+
+def held_range() -> tuple[bytes, bytes]:
+    """All leases there are."""
+    return prefix_range((_HELD,))

@@ -1,0 +1,60 @@
+"""Who waits for which key, first come, first served. Pure bookkeeping; waiting itself is a future."""
+
+import asyncio
+from collections import deque
+
+from holdfast.storage.resource import Member
+
+
+class Ticket:
+    """One waiter's place. `turn` is done when it may try: it stands first and the key may be free."""
+
+    __slots__ = ("member", "turn")
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class Lines:
+    """All lines. A key without waiters has none, so what nobody waits for costs nothing."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Member, deque[Ticket]] = {}
+        self.waiters = 0
+
+    def is_waited_for(self, member: Member) -> bool:
+        return member in self._lines
+
+    def length(self, member: Member) -> int:
+        return len(self._lines.get(member, ()))
+
+    def join(self, member: Member) -> Ticket:
+        ticket = Ticket(member)
+        self._lines.setdefault(member, deque()).append(ticket)
+        self.waiters += 1
+        return ticket
+
+    def is_first(self, ticket: Ticket) -> bool:
+        return self._lines[ticket.member][0] is ticket
+
+    def leave(self, ticket: Ticket) -> None:
+        """Granted, timed out or hung up. If it stood first, the next one's turn has come."""
+        line = self._lines[ticket.member]
+        was_first = line[0] is ticket
+        line.remove(ticket)
+        self.waiters -= 1
+        if not line:
+            del self._lines[ticket.member]
+        elif was_first:
+            self.call(ticket.member)
+
+    def call(self, member: Member) -> None:
+        """The key may be free: let the first one try."""
+        line = self._lines.get(member)
+        if line is not None and not line[0].turn.done():
+            line[0].turn.set_result(None)
+
+    def wait_again(self, ticket: Ticket) -> None:
+        """It tried and the key was not free after all."""
+        ticket.turn = asyncio.get_running_loop().create_future()

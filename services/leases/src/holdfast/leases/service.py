@@ -1,0 +1,394 @@
+"""Leases: granted first come, first served, kept alive, released, ended by time.
+
+Every rule is one storage transaction. What a transaction frees is told to the line of waiters after its commit; whoever
+stands first there tries again, by another transaction. So memory decides who tries next, and only the store who holds.
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from holdfast.common import failpoint
+from holdfast.common.clock import SteadyClock
+from holdfast.common.ids import new_xid
+from holdfast.common.logging import get_logger
+from holdfast.leases.errors import AlreadyExists, TooManyWaiters, Waiting
+from holdfast.leases.expiry import Expiries
+from holdfast.leases.line import Lines, Ticket
+from holdfast.storage.errors import StorageError
+from holdfast.storage.layers import DOCUMENTS, LEASES, held_key, held_members, held_range, member_of
+from holdfast.storage.layers_pb2 import Document, Lease
+from holdfast.storage.leasing import (
+    Claim,
+    Current,
+    FencingMismatch,
+    KeyRefusal,
+    LeaseExpired,
+    LeaseRequired,
+    check_claim,
+)
+from holdfast.storage.port import RANGE_LIMIT_MAX, Store, Transaction
+from holdfast.storage.resource import Decider, Decision, Member
+
+WAITERS_PER_KEY_MAX = 10_000
+EXPIRE_RETRY_S = 1.0
+
+_log = get_logger("api.http.router.acquire")
+
+
+class Grant(NamedTuple):
+    """A lease as its new holder is told of it."""
+
+    lease_id: str
+    txn_id: str
+    fencing_token: int
+    expires_at_unix: int
+    current: Current
+
+
+class Wish(NamedTuple):
+    """What acquire asks for. `wait_s`: None waits for ever, 0 not at all."""
+
+    member: Member
+    owner: str
+    ttl_s: int
+    wait_s: float | None
+    txn_id: str = ""
+    is_create_only: bool = False
+
+
+class Description(NamedTuple):
+    """A key as everybody may see it."""
+
+    lease: Lease | None
+    expires_at_unix: int
+    document: Document | None
+    updated_at_s: int
+
+
+class LeaseService:
+    """The leases of one store."""
+
+    def __init__(
+        self, store: Store, decider: Decider, clock: SteadyClock, *, on_end: Callable[[], None] = lambda: None
+    ) -> None:
+        self._store = store
+        self._decider = decider
+        self._clock = clock
+        self._on_end = on_end
+        self._lines = Lines()
+        self._expiries = Expiries(clock, self._expire)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def active(self) -> int:
+        """Leases that this process knows to be held."""
+        return len(self._expiries)
+
+    @property
+    def waiters(self) -> int:
+        return self._lines.waiters
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Know what is held, and end what is over, for the length of the block."""
+        await self._load_held()
+        self._spawn(self._expiries.run())
+        try:
+            yield
+        finally:
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- acquire
+
+    async def acquire(self, wish: Wish) -> Grant:
+        """The lease, or Waiting when the caller's patience ends first. Cancelling leaves no lease and no waiter."""
+        if not self._lines.is_waited_for(wish.member):
+            try:
+                return await self._grant(wish)
+            except Waiting:
+                if wish.wait_s == 0:
+                    raise
+        elif wish.wait_s == 0:
+            raise await self._held_by_other(wish.member)
+        return await self._wait_in_line(wish)
+
+    async def _wait_in_line(self, wish: Wish) -> Grant:
+        if self._lines.length(wish.member) >= WAITERS_PER_KEY_MAX:
+            raise TooManyWaiters(f"{WAITERS_PER_KEY_MAX} callers wait for this key already", retry_after_s=1)
+        ticket = self._lines.join(wish.member)
+        try:
+            async with asyncio.timeout(wish.wait_s):
+                return await self._try_in_turn(wish, ticket)
+        except TimeoutError:
+            raise await self._held_by_other(wish.member) from None
+        finally:
+            self._lines.leave(ticket)
+
+    async def _try_in_turn(self, wish: Wish, ticket: Ticket) -> Grant:
+        while True:
+            if self._lines.is_first(ticket):
+                # Whoever stands first looks for itself: the lease may have ended before it joined the line.
+                ticket.turn.cancel()
+                try:
+                    return await self._grant(wish)
+                except Waiting as held:
+                    self._lines.wait_again(ticket)
+                    expires_in_s = held.retry_after_s or 0.0
+                # A lease of another process is not among our expiries; its end is this timeout.
+                async with _quiet_timeout(expires_in_s):
+                    await ticket.turn
+            else:
+                await ticket.turn
+
+    async def _grant(self, wish: Wish) -> Grant:
+        lease_id = new_xid()
+        txn_id = wish.txn_id or new_xid()
+        freed: list[Member] = []
+
+        async def grant(tx: Transaction) -> tuple[Lease, Current, list[tuple[Member, int]]]:
+            freed.clear()
+            return await self._grant_in(tx, wish, lease_id, txn_id, freed)
+
+        try:
+            lease, current, prolonged = await self._store.transact(grant)
+        except asyncio.CancelledError:
+            # The commit may still happen. Nobody is left to hold what it grants, so it is given back.
+            self._spawn(self._withdraw(wish.member, lease_id))
+            raise
+        for member, expires_at_ms in prolonged:
+            self._expiries.set(member, expires_at_ms)
+        self._expiries.set(wish.member, lease.expires_at_ms)
+        self._freed([member for member in freed if member != wish.member])
+        if failpoint.ARMED:
+            failpoint.hit("acquire.answer")
+        return Grant(lease_id, txn_id, lease.fencing_token, self._in_unix(wish.ttl_s), current)
+
+    async def _grant_in(
+        self, tx: Transaction, wish: Wish, lease_id: str, txn_id: str, freed: list[Member]
+    ) -> tuple[Lease, Current, list[tuple[Member, int]]]:
+        member = wish.member
+        lease = await LEASES.get(tx, *member)
+        document = await DOCUMENTS.get(tx, *member)
+        current = Current.of(document)
+        if wish.is_create_only and (lease is not None or document is not None):
+            raise AlreadyExists("key already exists", current)
+        now_ms = self._clock.now_ms()
+        if lease is not None and lease.lease_id:
+            if lease.expires_at_ms > now_ms:
+                raise Waiting(
+                    "lease already held", current, retry_after_s=(lease.expires_at_ms - now_ms) / 1000
+                )
+            freed += await self._end(tx, member, lease, Decision.ROLLBACK)
+            lease = await LEASES.get(tx, *member)
+        expires_at_ms = now_ms + wish.ttl_s * 1000
+        prolonged: list[tuple[Member, int]] = []
+        if wish.txn_id:
+            prolonged = await self._join(tx, txn_id, expires_at_ms)
+            expires_at_ms = max([expires_at_ms, *[at_ms for _, at_ms in prolonged]])
+        granted = Lease(
+            lease_id=lease_id,
+            owner=wish.owner,
+            txn_id=txn_id,
+            is_explicit=bool(wish.txn_id),
+            expires_at_ms=expires_at_ms,
+            fencing_token=(lease.fencing_token if lease is not None else 0) + 1,
+            updated_at_s=now_ms // 1000,
+        )
+        LEASES.put(tx, granted, *member)
+        tx.put(held_key(txn_id, member), b"")
+        return granted, current, prolonged
+
+    async def _join(self, tx: Transaction, txn_id: str, expires_at_ms: int) -> list[tuple[Member, int]]:
+        """Everybody in the transaction belongs to it from now on, also the key that minted its id, and all of them
+        live as long as the one that lives longest: a transaction must not lose one key and keep another."""
+        members = await held_members(tx, txn_id)
+        leases = [(member, await LEASES.get(tx, *member)) for member in members]
+        held = [(member, lease) for member, lease in leases if lease is not None and lease.txn_id == txn_id]
+        last_ms = max([expires_at_ms, *[lease.expires_at_ms for _, lease in held]])
+        for member, lease in held:
+            if not lease.is_explicit or lease.expires_at_ms != last_ms:
+                lease.is_explicit = True
+                lease.expires_at_ms = last_ms
+                LEASES.put(tx, lease, *member)
+        return [(member, last_ms) for member, _ in held]
+
+    async def _withdraw(self, member: Member, lease_id: str) -> None:
+        async def withdraw(tx: Transaction) -> list[Member]:
+            lease = await LEASES.get(tx, *member)
+            if lease is None or lease.lease_id != lease_id:
+                return []
+            LEASES.put(tx, _cleared(lease, self._clock.now_ms()), *member)
+            tx.delete(held_key(lease.txn_id, member))
+            return [member]
+
+        self._freed(await self._store.transact(withdraw))
+
+    async def _held_by_other(self, member: Member) -> Waiting:
+        description = await self.describe(member)
+        lease = description.lease
+        rest_s = 0.0 if lease is None else (lease.expires_at_ms - self._clock.now_ms()) / 1000
+        return Waiting("lease already held", Current.of(description.document), retry_after_s=max(rest_s, 1.0))
+
+    # -- keepalive
+
+    async def keepalive(self, member: Member, claim: Claim, ttl_s: int) -> int:
+        """The new expiry in Unix seconds. The whole transaction is kept alive with its key."""
+
+        async def keep(tx: Transaction) -> list[tuple[Member, int]]:
+            now_ms = self._clock.now_ms()
+            lease = await self._checked(tx, member, claim, now_ms)
+            lease.expires_at_ms = now_ms + ttl_s * 1000
+            lease.updated_at_s = now_ms // 1000
+            LEASES.put(tx, lease, *member)
+            kept = [(member, lease.expires_at_ms)]
+            if lease.is_explicit:
+                others = [other for other in await held_members(tx, lease.txn_id) if other != member]
+                kept += [await self._keep_at_least(tx, other, lease) for other in others]
+            return kept
+
+        for kept, expires_at_ms in await self._store.transact(keep):
+            self._expiries.set(kept, expires_at_ms)
+        return self._in_unix(ttl_s)
+
+    async def _keep_at_least(self, tx: Transaction, member: Member, model: Lease) -> tuple[Member, int]:
+        lease = await LEASES.get(tx, *member)
+        assert lease is not None and lease.txn_id == model.txn_id, "a held key without its lease"
+        if lease.expires_at_ms < model.expires_at_ms:
+            lease.expires_at_ms = model.expires_at_ms
+            LEASES.put(tx, lease, *member)
+        return member, lease.expires_at_ms
+
+    # -- release
+
+    async def release(self, member: Member, claim: Claim, decision: Decision) -> None:
+        """End the lease and its transaction. A lease that is gone is no error: it may be the second try."""
+
+        async def release(tx: Transaction) -> list[Member]:
+            try:
+                lease = await self._checked(tx, member, claim, self._clock.now_ms())
+            except LeaseExpired:
+                return await self._end_if_over(tx, member)
+            except (LeaseRequired, FencingMismatch):
+                return []
+            return await self._end(tx, member, lease, decision)
+
+        self._freed(await self._store.transact(release))
+        if failpoint.ARMED:
+            failpoint.hit("release.answer")
+
+    async def _end(self, tx: Transaction, member: Member, lease: Lease, decision: Decision) -> list[Member]:
+        """Decide for the whole transaction; its keys are free afterwards."""
+        members = [member]
+        if lease.is_explicit:
+            members = await held_members(tx, lease.txn_id)
+        await self._decider.decide(tx, lease.txn_id, decision, members)
+        return members
+
+    async def apply(
+        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
+    ) -> None:
+        """As a resource manager: whatever was decided, the leases of the transaction end."""
+        now_ms = self._clock.now_ms()
+        for member in members:
+            lease = await LEASES.get(tx, *member)
+            if lease is not None and lease.lease_id and lease.txn_id == txn_id:
+                LEASES.put(tx, _cleared(lease, now_ms), *member)
+            tx.delete(held_key(txn_id, member))
+
+    # -- describe
+
+    async def describe(self, member: Member) -> Description:
+        found = await self._store.get_many([LEASES.key(*member), DOCUMENTS.key(*member)])
+        lease_record = found.get(LEASES.key(*member))
+        document_record = found.get(DOCUMENTS.key(*member))
+        lease = None if lease_record is None else LEASES.decode(lease_record)
+        document = None if document_record is None else DOCUMENTS.decode(document_record)
+        updated_at_s = max(
+            lease.updated_at_s if lease is not None else 0,
+            document.updated_at_s if document is not None else 0,
+        )
+        now_ms = self._clock.now_ms()
+        if lease is None or not lease.lease_id or lease.expires_at_ms <= now_ms:
+            return Description(None, 0, document, updated_at_s)
+        rest_s = math.ceil((lease.expires_at_ms - now_ms) / 1000)
+        return Description(lease, self._in_unix(rest_s), document, updated_at_s)
+
+    # -- expiry
+
+    async def _expire(self, member: Member) -> None:
+        async def expire(tx: Transaction) -> list[Member]:
+            return await self._end_if_over(tx, member)
+
+        try:
+            self._freed(await self._store.transact(expire))
+        except StorageError as error:
+            _log.warn("lease.expire.failed", reason=error.detail)
+            self._expiries.set(member, self._clock.now_ms() + int(EXPIRE_RETRY_S * 1000))
+
+    async def _end_if_over(self, tx: Transaction, member: Member) -> list[Member]:
+        lease = await LEASES.get(tx, *member)
+        if lease is None or not lease.lease_id or lease.expires_at_ms > self._clock.now_ms():
+            return []
+        return await self._end(tx, member, lease, Decision.ROLLBACK)
+
+    async def _load_held(self) -> None:
+        """What was held when the last process ended: read once, page by page, by what is held."""
+        start, end = held_range()
+        while records := await self._store.range(start, end, limit=RANGE_LIMIT_MAX, keys_only=True):
+            members = [member_of(record.key) for record in records]
+            found = await self._store.get_many([LEASES.key(*member) for member in members])
+            for member in members:
+                record = found.get(LEASES.key(*member))
+                if record is not None:
+                    self._expiries.set(member, LEASES.decode(record).expires_at_ms)
+            start = records[-1].key + b"\x00"
+
+    # -- small parts
+
+    async def _checked(self, tx: Transaction, member: Member, claim: Claim, now_ms: int) -> Lease:
+        lease = await LEASES.get(tx, *member)
+        try:
+            return check_claim(claim, lease, now_ms)
+        except KeyRefusal as refusal:
+            refusal.current = Current.of(await DOCUMENTS.get(tx, *member))
+            raise
+
+    def _freed(self, members: Sequence[Member]) -> None:
+        for member in members:
+            self._expiries.forget(member)
+            self._lines.call(member)
+        if members:
+            self._on_end()
+
+    def _in_unix(self, ttl_s: int) -> int:
+        """Told in wall time, which is what the caller's clock shows; judged by the steady clock."""
+        return int(self._clock.wall_s()) + ttl_s
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="leases")
+        self._tasks.add(task)
+        task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("leases.task.failed", exception=error)
+
+
+@asynccontextmanager
+async def _quiet_timeout(seconds: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        pass
+
+
+def _cleared(lease: Lease, now_ms: int) -> Lease:
+    """Nobody's, but its token stays: the next holder's must be higher."""
+    return Lease(fencing_token=lease.fencing_token, updated_at_s=now_ms // 1000)

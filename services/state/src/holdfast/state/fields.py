@@ -1,0 +1,92 @@
+"""What the state endpoints read from headers and query, in the order in which they refuse it."""
+
+import re
+from hashlib import sha256
+from typing import NamedTuple
+
+from holdfast.common.express.message import Request
+from holdfast.common.fields import fencing_token, key_of, namespace_of, parse_int64
+from holdfast.common.names import MissingKey
+from holdfast.state.errors import (
+    ExpectedBytesMismatch,
+    ExpectedSha256Mismatch,
+    InvalidExpectedBytes,
+    InvalidExpectedSha256,
+    InvalidMetadata,
+    InvalidVersion,
+    MissingLease,
+)
+from holdfast.state.staging import Expectation
+from holdfast.storage.leasing import Claim, MissingTxn
+from holdfast.storage.resource import Member
+
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+_GO_BOOLEANS = {
+    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+}
+
+
+def spelled_of(request: Request) -> str:
+    spelled = request.query("key") or ""
+    if not spelled.strip():
+        raise MissingKey("key is required")
+    return spelled
+
+
+def member_of(request: Request, namespace_default: str) -> Member:
+    spelled = spelled_of(request)
+    return Member(namespace_of(request.query("namespace"), namespace_default), key_of(spelled))
+
+
+def claim_of(request: Request) -> Claim:
+    """Lease, transaction and token, all of them: what every staging endpoint needs."""
+    lease_id = request.header(b"x-lease-id")
+    if not lease_id:
+        raise MissingLease("X-Lease-ID required")
+    txn_id = request.header(b"x-txn-id")
+    if not txn_id:
+        raise MissingTxn("X-Txn-ID required")
+    return Claim(lease_id, fencing_token(request), txn_id)
+
+
+def expectation_of(request: Request) -> Expectation:
+    text = request.header(b"x-if-version")
+    version = parse_int64(text) if text else None
+    if text and version is None:
+        raise InvalidVersion(f"X-If-Version {text[:50]!r} is no int64")
+    etag = (request.header(b"x-if-state-etag") or "").strip('" \t')
+    return Expectation(version, etag or None)
+
+
+def hidden_of(request: Request) -> bool | None:
+    text = request.header(b"x-lockd-meta-query-hidden")
+    if not text:
+        return None
+    if text not in _GO_BOOLEANS:
+        raise InvalidMetadata(f"X-Lockd-Meta-Query-Hidden {text[:50]!r} is neither true nor false")
+    return _GO_BOOLEANS[text]
+
+
+class ExpectedBody(NamedTuple):
+    """What the body as sent should be; checked before anything is staged."""
+
+    size_bytes: int | None
+    sha256: str | None
+
+    @classmethod
+    def of(cls, request: Request) -> "ExpectedBody":
+        digest = request.header(b"x-expected-sha256")
+        if digest and not _SHA256.fullmatch(digest):
+            raise InvalidExpectedSha256("X-Expected-SHA256 must be 64 hex digits")
+        text = request.header(b"x-expected-bytes")
+        size_bytes = parse_int64(text) if text else None
+        if text and (size_bytes is None or size_bytes < 0):
+            raise InvalidExpectedBytes("X-Expected-Bytes must be a size")
+        return cls(size_bytes, digest.lower() if digest else None)
+
+    def check(self, body: bytes) -> None:
+        if self.size_bytes is not None and self.size_bytes != len(body):
+            raise ExpectedBytesMismatch(f"the body has {len(body)} bytes, {self.size_bytes} were expected")
+        if self.sha256 is not None and self.sha256 != sha256(body).hexdigest():
+            raise ExpectedSha256Mismatch("the body does not have the expected SHA-256")
