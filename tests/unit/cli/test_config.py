@@ -169,7 +169,7 @@ def test_show_says_what_is_wrong(home: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     assert result.exit_code == 2
     assert result.stderr.startswith(
-        "holdfast: environment variable HOLDFAST_MAX_TTL: 'soon': expected a duration"
+        "error: environment variable HOLDFAST_MAX_TTL: 'soon': expected a duration"
     )
 
 
@@ -198,9 +198,9 @@ def test_switches_are_also_taken_the_go_way(home: Path, argument: str, express: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--default-ttl", "soon"], "holdfast: flag --default-ttl: 'soon': expected a duration"),
+        (["--default-ttl", "soon"], "error: flag --default-ttl: 'soon': expected a duration"),
         (["--listen", ":9341"], "server.pem does not exist, but is needed for mutual TLS"),
-        (["--config", "nowhere.yaml"], "holdfast: flag --config: config file nowhere.yaml does not exist"),
+        (["--config", "nowhere.yaml"], "error: flag --config: config file nowhere.yaml does not exist"),
         (["--express=maybe"], "does not take a value"),
         (["--s3-secret-access-key", "x"], "No such option"),
     ],

@@ -3,38 +3,16 @@
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from holdfast.cli import progress, store
-from holdfast.cli.main import app
+from holdfast.cli import progress
 from holdfast.common.clock import FakeClock
 from holdfast.storage.opening import open_store
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch
-
-Invoke = Callable[..., Result]
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def invoke(home: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    def run_quietly(work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run(work)
-
-    monkeypatch.setattr(store, "_run", run_quietly)  # The real one also takes over the logs of the process.
-    return lambda *arguments, **more: CliRunner().invoke(app, ["store", *arguments], **more)
+from tests.unit.cli.invocation import Invoke
 
 
 @pytest.fixture
@@ -146,6 +124,7 @@ def test_an_export_to_a_file_is_private_and_never_overwrites(invoke: Invoke, url
     second = invoke("export", "all.jsonl", "--store", url)
 
     assert (first.exit_code, second.exit_code) == (0, 1)
+    assert first.stdout == "wrote all.jsonl: 6 lines\n"
     assert (home / "all.jsonl").stat().st_mode & 0o777 == 0o600
     assert second.stderr == "error: all.jsonl exists; name a new file (invalid_archive)\n"
 

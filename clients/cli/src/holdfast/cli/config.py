@@ -11,7 +11,7 @@ import typer
 import yaml
 
 from holdfast.cli.options import Flags
-from holdfast.cli.output import Output, OutputFormat
+from holdfast.cli.output import Output, OutputFormat, failure
 from holdfast.common.settings import PlaneSettings
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.leases.settings import LeasesSettings
@@ -96,7 +96,7 @@ def generate(
 ) -> None:
     """Write the default configuration."""
     if stdout and out is not None:
-        raise _fail("--stdout and --out exclude each other", 2)
+        raise failure("--stdout and --out exclude each other; give one of them", 2)
     if stdout:
         typer.echo(default_config(), nl=False)
         return
@@ -108,9 +108,9 @@ def generate(
 def _write_private(path: Path, text: str, force: bool) -> None:
     """Write a file only its owner may read, whole or not at all."""
     if path.is_dir():
-        raise _fail(f"{path} is a directory; name a file", 1)
+        raise failure(f"{path} is a directory; name a file")
     if path.exists() and not force:
-        raise _fail(f"{path} exists; use --force to overwrite it", 1)
+        raise failure(f"{path} exists; use --force to overwrite it")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with NamedTemporaryFile(
@@ -119,12 +119,7 @@ def _write_private(path: Path, text: str, force: bool) -> None:
             file.write(text)
         Path(file.name).replace(path)  # Made by tempfile with mode 0600.
     except OSError as error:
-        raise _fail(f"cannot write {path}: {error.strerror}", 1) from None
-
-
-def _fail(message: str, code: int) -> typer.Exit:
-    typer.echo(f"holdfast: {message}", err=True)
-    return typer.Exit(code)
+        raise failure(f"cannot write {path}: {error.strerror}") from None
 
 
 @app.command("show")

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli.output import Output, OutputFormat, print_error, print_result
+from holdfast.cli.output import Output, OutputFormat, failure, print_result
 from holdfast.common.errors import HoldfastError
 
 INTERRUPTED = 130
@@ -37,8 +37,7 @@ class PlaneGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except HoldfastError as error:
-            print_error(error)
-            raise typer.Exit(1) from None
+            raise failure(f"{error.detail} ({error.code})") from None
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
             raise typer.Exit(INTERRUPTED) from None

@@ -10,9 +10,12 @@ import typer
 from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
+from holdfast.cli.output import failure
 from holdfast.common.settings import PlaneSettings, SettingsError
 from holdfast.common.settings.display import Kind, choices_of, default_shown, kind_of
 from holdfast.common.settings.flag import flag_of
+
+WRONG_SETTINGS = 2
 
 SettingsT = TypeVar("SettingsT", bound=PlaneSettings)
 
@@ -42,7 +45,7 @@ class Flags:
         try:
             return settings_cls(**self.given)
         except SettingsError as error:
-            raise refusal(error) from None
+            raise failure(str(error), WRONG_SETTINGS) from None
 
     def build_for_start(self, settings_cls: type[SettingsT]) -> SettingsT:
         """The same for a server, which also needs its bundles to be there."""
@@ -50,15 +53,8 @@ class Flags:
         try:
             settings.check_start()
         except SettingsError as error:
-            raise refusal(error) from None
+            raise failure(str(error), WRONG_SETTINGS) from None
         return settings
-
-
-def refusal(error: SettingsError) -> typer.Exit:
-    """Say on stderr why the program does not start."""
-    for line in str(error).splitlines():
-        typer.echo(f"holdfast: {line}", err=True)
-    return typer.Exit(2)
 
 
 class SettingsCommand(TyperCommand):

@@ -1,4 +1,4 @@
-"""What commands print: results as text or JSON on stdout, errors as one line on stderr."""
+"""What commands print: results as text or JSON on stdout, errors as lines on stderr."""
 
 import json
 from collections.abc import Mapping
@@ -6,8 +6,6 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
-
-from holdfast.common.errors import HoldfastError
 
 
 class OutputFormat(StrEnum):
@@ -25,8 +23,11 @@ def print_result(members: Mapping[str, object], text: str, output: OutputFormat)
     typer.echo(json.dumps(members, indent=2, default=str) if output is OutputFormat.JSON else text)
 
 
-def print_error(error: HoldfastError) -> None:
-    typer.echo(f"error: {error.detail} ({error.code})", err=True)
+def failure(message: str, status: int = 1) -> typer.Exit:
+    """Say what went wrong, each problem on a line of its own; raise the result to end the program."""
+    for line in message.splitlines():
+        typer.echo(f"error: {line}", err=True)
+    return typer.Exit(status)
 
 
 def counted(count: int, noun: str) -> str:

@@ -3,6 +3,7 @@
 import typer
 
 from holdfast.cli.options import Flags, SettingsCommand, settings_options
+from holdfast.cli.output import failure
 from holdfast.common.listener import ListenError
 from holdfast.common.process import run
 from holdfast.common.server import PlaneServer
@@ -35,8 +36,7 @@ def serve(flags: Flags) -> None:
     try:
         run(plane, settings, on_started=announce)
     except ListenError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
+        raise failure(str(error)) from None
 
 
 def url_of(address: tuple[str, int] | str, *, is_tls: bool) -> str:

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from holdfast.cli.output import Output, OutputFormat, counted, print_result
+from holdfast.cli.output import Output, OutputFormat, counted, failure, print_result
 from holdfast.cli.place import StorePlace, takes_store
 from holdfast.cli.progress import progress
 from holdfast.common.sizes import format_size, parse_duration_s
@@ -124,16 +124,21 @@ def export(
     Blobs go as they are stored: those of an encrypted store need the same root keys where they are imported.
     """
     place.require()
-    _run(_export(place, file))
+    lines = _run(_export(place, file))
+    if file != "-":
+        typer.echo(f"wrote {file}: {counted(lines, 'line')}")
 
 
-async def _export(place: StorePlace, file: str) -> None:
+async def _export(place: StorePlace, file: str) -> int:
     from holdfast.storage.transfer import export_lines
 
+    lines = 0
     async with place.open() as store:
         with _writable(file) as out, progress("export") as advance:
             async for line in export_lines(store, keyring=place.keyring, advance=advance):
                 out.write(line.encode() + b"\n")
+                lines += 1
+    return lines
 
 
 @contextmanager
@@ -226,8 +231,7 @@ def verify(
     from holdfast.cli.verification import verify_store
 
     if not _run(verify_store(place, rewrap=rewrap, output=output)):
-        typer.echo("error: storage verification failed", err=True)
-        raise typer.Exit(1)
+        raise failure("storage verification failed")
 
 
 @app.command(
@@ -242,9 +246,10 @@ def migrate(
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Apply the migrations that a store lacks. A store does this by itself when it is opened."""
-    from holdfast.cli.migrate import migrate as migrate_url
+    from holdfast.cli.migrate import members_of, migrate_store, text_of
 
-    migrate_url(place.url, dry_run, output)
+    migrations = _run(migrate_store(place.url, is_dry_run=dry_run))
+    print_result(members_of(migrations, is_dry_run=dry_run), text_of(migrations, is_dry_run=dry_run), output)
 
 
 @app.command(epilog="Example:  holdfast store sweep --grace 0s --store disk:///var/lib/holdfast")
