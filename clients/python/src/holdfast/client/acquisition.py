@@ -7,7 +7,9 @@ from holdfast.client.call import Answer, Call
 from holdfast.client.errors import AlreadyExists, ApiError, InvalidArgument, TransportFailed
 from holdfast.client.flow import Channel, Flow, pause
 from holdfast.client.lease import whole_seconds
+from holdfast.client.options import ClientOptions
 from holdfast.client.retry import ACQUIRE_BACKOFF, RETRIES_DEFAULT
+from holdfast.common.ids import uuid7
 
 BLOCK_S_DEFAULT = 10.0
 
@@ -35,6 +37,33 @@ class Acquisition:
             raise InvalidArgument("block_s is negative; 0 does not wait, None waits for ever")
         if self.ttl_s < 0:
             raise InvalidArgument("ttl_s is negative; 0 takes the server's default")
+
+    @classmethod
+    def of(
+        cls,
+        options: ClientOptions,
+        *,
+        key: str,
+        ttl_s: float,
+        block_s: float | None,
+        owner: str | None,
+        namespace: str | None,
+        retries: int,
+        txn_id: str = "",
+        if_not_exists: bool = False,
+    ) -> "Acquisition":
+        """What a caller asks for, filled up from the options of its client."""
+        return cls(
+            namespace=namespace or options.namespace,
+            key=key,
+            owner=owner or options.owner_or_default(),
+            correlation_id=options.correlation_id or uuid7(),
+            ttl_s=ttl_s,
+            block_s=block_s,
+            txn_id=txn_id,
+            if_not_exists=if_not_exists,
+            retries=retries,
+        )
 
     def run(self, channel: Channel) -> Flow[Answer]:
         """The answer that grants the lease; anything else is raised."""

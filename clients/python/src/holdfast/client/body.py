@@ -70,7 +70,7 @@ class Body:
             yield from _file_chunks(source)
         elif isinstance(source, AsyncIterable):
             raise InvalidArgument("an asynchronous stream needs an AsyncClient")
-        elif isinstance(source, Iterable):
+        else:
             yield from (_checked(chunk) for chunk in source)
 
     async def async_chunks(self) -> AsyncIterator[bytes]:
@@ -83,8 +83,12 @@ class Body:
                 yield _checked(chunk)
         else:
             chunks = self.chunks()
-            while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
-                yield chunk
+            while (piece := await asyncio.to_thread(_next, chunks)) is not None:
+                yield piece
+
+
+def _next(chunks: Iterator[bytes]) -> bytes | None:
+    return next(chunks, None)
 
 
 def _file_chunks(file: IO[bytes]) -> Iterator[bytes]:

@@ -12,8 +12,8 @@ from holdfast.client.call import Call
 from holdfast.client.endpoint import Endpoint, is_loopback, parse_endpoints
 from holdfast.client.errors import InvalidArgument, TransportFailed, TransportTimedOut, UnexpectedAnswer
 from holdfast.client.options import ClientOptions
-from holdfast.common.bundle import InvalidBundle
-from holdfast.common.tls import BundleError, client_context, read_bundle
+from holdfast.common.bundle import read_bundle
+from holdfast.common.tls import client_context
 
 ERROR_BYTES_MAX: Final = 1024 * 1024
 _CONNECT_S_MAX: Final = 10.0
@@ -56,12 +56,7 @@ class Connection:
             return False  # Nothing to verify; httpx would load every CA of the system.
         if options.bundle is None or options.disable_mtls:
             return ssl.create_default_context()
-        try:
-            return client_context(read_bundle(options.bundle.read_bytes()))
-        except OSError as error:
-            raise InvalidBundle(options.bundle, f"can't be read: {error.strerror}") from error
-        except BundleError as error:
-            raise InvalidBundle(options.bundle, str(error)) from error
+        return client_context(read_bundle(options.bundle))
 
 
 def _is_all_local(servers: str | Iterable[str]) -> bool:
@@ -78,14 +73,14 @@ def url_of(call: Call, endpoint: Endpoint) -> httpx.URL:
 def headers_of(call: Call) -> list[tuple[bytes, bytes]]:
     """UTF-8, as the server reads them. A line break in a value would begin a header of its own."""
     headers = {"Accept-Encoding": "identity", **call.headers}
-    if call.body is None:
-        headers["Content-Length"] = "0"
-    elif (size_bytes := call.body.size_bytes()) is not None:
+    if call.body is not None and (size_bytes := call.body.size_bytes()) is not None:
         headers["Content-Length"] = str(size_bytes)
     for name, value in headers.items():
         if any(ord(character) < 0x20 or ord(character) == 0x7F for character in value):
             raise InvalidArgument(f"the value for {name} has a control character")
-    return [(name.encode(), value.strip().encode("utf-8", "surrogateescape")) for name, value in headers.items()]
+    return [
+        (name.encode(), value.strip().encode("utf-8", "surrogateescape")) for name, value in headers.items()
+    ]
 
 
 def timeout_of(timeout_s: float | None) -> httpx.Timeout:

@@ -6,20 +6,35 @@ back; it goes back when no call runs on it, and not in the middle of a block tha
 
 import hashlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
+from typing import Final
 
 from holdfast.client import request
 from holdfast.client.body import AsyncSource, Body
 from holdfast.client.call import Answer
 from holdfast.client.document import Attachment, PutResult, RemoveResult, State, WriteResult
 from holdfast.client.endpoint import Endpoint
-from holdfast.client.errors import InvalidArgument, LeaseLost, TransportFailed, UnexpectedAnswer
+from holdfast.client.errors import (
+    ClientClosed,
+    ClientError,
+    Forbidden,
+    InvalidArgument,
+    LeaseLost,
+    RequestRefused,
+    TransportFailed,
+    TxnConflict,
+    UnexpectedAnswer,
+)
 from holdfast.client.flow import Channel, Flow, pause
 from holdfast.client.lease import Lease, granted_s
 from holdfast.client.options import ClientOptions
 from holdfast.client.reading import Reading, state_of
-from holdfast.client.retry import RETRIES_DEFAULT, UPDATE_BACKOFF
+from holdfast.client.retry import ACQUIRE_BACKOFF, RETRIES_DEFAULT, UPDATE_BACKOFF
+
+_KEEPALIVE_RETRY_S_MAX: Final = 1.0
+_FINAL: Final = (Forbidden, RequestRefused, TxnConflict, ClientClosed)
 
 
 class Hold:
@@ -40,7 +55,13 @@ class Hold:
         self.endpoint = endpoint
         self.has_staged = False
         self.is_in_block = False
+        """Between the two ends of a `with`: what is staged there belongs together."""
+        self.is_in_handler = False
+        """`acquire_for_update` gives the lease back itself, when its handler is done."""
         self.lost_because: LeaseLost | None = None
+        self.on_end: Callable[[], None] = lambda: None
+        self.on_due: Callable[[], None] = lambda: None
+        """Called when the lease is to be given back in the background."""
         self._channel = channel
         self._options = options
         self._deadline_s = deadline_s
@@ -72,37 +93,70 @@ class Hold:
         """How long the lease lasts for certain, by our own clock; None if that is not known."""
         return None if self._deadline_s is None else self._deadline_s - self._channel.monotonic_s()
 
-    def begin(self) -> None:
-        """A call starts."""
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """A call runs; what it learns about the lease is passed on when it is over."""
         with self._lock:
             if self._is_ended:
-                raise self.lost_because or LeaseLost("lease_required", "this session was released", status=403)
+                raise self.lost_because or LeaseLost(
+                    "lease_required", "this session was released", status=403
+                )
             self._running += 1
+        try:
+            yield
+        except LeaseLost as problem:
+            self.lose(problem)
+            raise
+        finally:
+            with self._lock:
+                self._running -= 1
+                is_due = self._is_due()
+            if is_due:
+                self.on_due()
 
-    def finish(self) -> bool:
-        """A call is over; true if the lease is now to be given back."""
-        with self._lock:
-            self._running -= 1
-            return self._is_due()
+    def lose(self, because: LeaseLost) -> None:
+        """The lease is gone: nothing more goes on under it."""
+        if self.end(because):
+            self.on_end()
 
-    def want_back(self) -> bool:
-        """The server is about to stop; true if the lease is to be given back at once."""
+    def want_back(self) -> None:
+        """The server is about to stop: give the lease back as soon as nothing goes on under it."""
         with self._lock:
             self._is_wanted_back = True
-            return self._is_due()
+            is_due = self._is_due()
+        if is_due:
+            self.on_due()
 
     def _is_due(self) -> bool:
-        is_in_use = self._running > 0 or (self.is_in_block and self.has_staged)
+        is_in_use = self._running > 0 or self.is_in_handler or (self.is_in_block and self.has_staged)
         return self._is_wanted_back and not self._is_ended and not is_in_use
 
     def end(self, because: LeaseLost | None = None) -> bool:
-        """Nothing more goes on under this lease; false if that was so already."""
+        """Released, or lost because of this; false if it was over already."""
         with self._lock:
             if self._is_ended:
                 return False
             self._is_ended = True
             self.lost_because = because
             return True
+
+    def keepalive_in_s(self, *, after_failure: bool = False) -> float:
+        """When to renew: at half time, and after a failure soon again, for as long as the lease lasts."""
+        remaining_s = self.remaining_s() or 0.0
+        if after_failure:
+            return max(0.0, min(remaining_s, self.ttl_s / 20, _KEEPALIVE_RETRY_S_MAX))
+        return max(0.0, remaining_s - self.ttl_s / 2)
+
+    def verdict(self, problem: ClientError) -> LeaseLost | None:
+        """Why a failed keepalive means that the lease is lost; None if it may be tried again."""
+        if isinstance(problem, LeaseLost):
+            return problem
+        if isinstance(problem, _FINAL):
+            return LeaseLost("lease_required", f"the keepalive was refused: {problem}", status=403)
+        remaining_s = self.remaining_s()
+        if remaining_s is not None and remaining_s <= 0:
+            return LeaseLost("lease_expired", f"no keepalive got through in time: {problem}", status=403)
+        return None
 
     # Lease
 
@@ -119,14 +173,27 @@ class Hold:
         self._deadline_s = answer.sent_at_s + self.ttl_s
         return expires_at_unix
 
-    def release(self, *, rollback: bool) -> Flow[None]:
+    def release(self, *, rollback: bool, retries: int = 0) -> Flow[None]:
+        """Ends the lease. `retries` are for a plane whose active node has just changed."""
         call = request.release(self.lease, rollback=rollback, timeout_s=self._options.close_timeout_s)
         answer = yield from self._channel.send(call)
-        if not _success(answer).members().boolean("released"):
+        for attempt in range(retries):
+            if not answer.is_passive:
+                break
+            yield from pause(ACQUIRE_BACKOFF.delay_s(attempt, self._channel.chance))
+            answer = yield from self._channel.send(call)
+        is_at_stake = self.has_staged and not rollback
+        try:
+            members = _success(answer).members()
+        except LeaseLost:
+            if is_at_stake:
+                raise
+            return
+        if not members.boolean("released"):
             raise UnexpectedAnswer("the server did not release the lease")
         # A release that comes too late is answered like any other, and commits nothing.
         remaining_s = self.remaining_s()
-        if not rollback and self.has_staged and remaining_s is not None and remaining_s <= 0:
+        if is_at_stake and remaining_s is not None and remaining_s <= 0:
             raise LeaseLost(
                 "lease_expired", "released when its time was over: what was staged may be gone", status=403
             )
@@ -302,3 +369,9 @@ def _success(answer: Answer) -> Answer:
     if answer.status < 300:
         return answer
     raise answer.error()
+
+
+def drained(problem: ClientError | None = None) -> LeaseLost:
+    """Why a session ended that nobody released."""
+    detail = "given back because the server is about to stop"
+    return LeaseLost("lease_required", f"{detail}: {problem}" if problem else detail, status=403)

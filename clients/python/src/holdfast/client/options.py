@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+SERVER_DEFAULT: Final = "http://127.0.0.1:9341"
+SERVER_DEFAULT_TLS: Final = "https://127.0.0.1:9341"
 DOCUMENT_BYTES_MAX: Final = 128 * 1024 * 1024
 
 

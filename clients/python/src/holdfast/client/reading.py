@@ -38,9 +38,7 @@ class Reading:
         return Description.read(answer.expect(200))
 
     def list_attachments(self) -> Flow[list[Attachment]]:
-        call = request.list_attachments(
-            self._namespace, self._key, self._headers, is_public=self._is_public
-        )
+        call = request.list_attachments(self._namespace, self._key, self._headers, is_public=self._is_public)
         answer = yield from self._channel.send(call)
         return [Attachment.from_members(item) for item in answer.expect(200).members().items("attachments")]
 

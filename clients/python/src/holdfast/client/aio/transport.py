@@ -16,7 +16,7 @@ from holdfast.client.connection import (
     timeout_of,
     url_of,
 )
-from holdfast.client.errors import ClientClosed
+from holdfast.client.errors import ClientClosed, TransportFailed
 from holdfast.client.flow import Flow, Pause, Send
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class Transport:
             while True:
                 try:
                     answer = await self._do(step)
-                except Exception as error:  # noqa: BLE001 - whatever happened is the flow's to judge
+                except TransportFailed as error:
                     step = flow.throw(error)
                 else:
                     step = flow.send(answer)

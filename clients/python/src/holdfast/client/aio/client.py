@@ -1,0 +1,233 @@
+"""The client: acquires leases, reads what is public, and looks after its sessions."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager, nullcontext, suppress
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from holdfast.client.acquisition import BLOCK_S_DEFAULT, Acquisition
+from holdfast.client.aio.attachments import PublicAttachments
+from holdfast.client.aio.for_update import run_handler
+from holdfast.client.aio.session import Session
+from holdfast.client.aio.stream import DocumentStream
+from holdfast.client.aio.transport import Transport
+from holdfast.client.connection import Connection
+from holdfast.client.document import Description, State
+from holdfast.client.endpoint import Endpoint
+from holdfast.client.environment import client_settings
+from holdfast.client.errors import ClientClosed, ClientError
+from holdfast.client.flow import Channel
+from holdfast.client.handshake import FAILURE_RETRIES_DEFAULT, Handshake, OnError
+from holdfast.client.hold import Hold
+from holdfast.client.lease import TTL_S_DEFAULT, Lease
+from holdfast.client.options import SERVER_DEFAULT, ClientOptions
+from holdfast.client.reading import Reading
+from holdfast.client.retry import RETRIES_DEFAULT
+from holdfast.client.roster import Roster
+from holdfast.common.ids import uuid7
+
+T = TypeVar("T")
+
+
+class Acquiring:
+    """An acquire under way: `async with` it for a block, or `await` it for a session to release by hand."""
+
+    def __init__(self, start: Callable[[], Coroutine[Any, Any, Session]]) -> None:
+        self._start = start
+        self._session: Session | None = None
+
+    def __await__(self) -> Generator[Any, None, Session]:
+        return self._start().__await__()
+
+    async def __aenter__(self) -> Session:
+        self._session = await self._start()
+        return await self._session.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._session is not None, "entered before"
+        await self._session.__aexit__(kind, error, trace)
+
+
+class AsyncClient:
+    """`async with AsyncClient("http://127.0.0.1:9341") as client`. Belongs to one event loop.
+
+    Servers are URLs (`http://`, `https://`, `unix:///path`) or `host[:port]`; with several, the next one is asked
+    when one is not there. Closing it rolls back the sessions that were not released.
+    """
+
+    def __init__(self, *servers: str, options: ClientOptions | None = None) -> None:
+        self.options = options or ClientOptions()
+        connection = Connection(servers or (SERVER_DEFAULT,), self.options)
+        self.endpoints = connection.endpoints
+        self._transport = Transport(connection)
+        self._channel = Channel(
+            connection.endpoints,
+            timeout_s=self.options.timeout_s,
+            on_shutdown_imminent=self._on_shutdown_imminent,
+        )
+        self._roster = Roster[Session]()
+        self._giving_back: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """The client that `HOLDFAST_CLIENT_*` (or `LOCKD_CLIENT_*`) describes."""
+        settings = client_settings()
+        return cls(*settings.servers, options=settings.options)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Give back what is still held, nothing of it committed, and hang up."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._giving_back:
+            await asyncio.wait(self._giving_back, timeout=self.options.close_timeout_s)
+        for session in self._roster.sessions():
+            try:
+                await session.release(rollback=True)
+            except ClientError:
+                continue  # It expires by itself.
+        await self._transport.close()
+
+    # Leases
+
+    def acquire(
+        self,
+        key: str = "",
+        *,
+        ttl_s: float = TTL_S_DEFAULT,
+        block_s: float | None = BLOCK_S_DEFAULT,
+        owner: str | None = None,
+        namespace: str | None = None,
+        txn_id: str = "",
+        if_not_exists: bool = False,
+        retries: int = RETRIES_DEFAULT,
+        keepalive: bool = True,
+    ) -> "Acquiring":
+        """Hold a key: `async with client.acquire("orders") as session`. Without a key the server invents one.
+
+        Waits up to `block_s` for a key that somebody holds (None: for ever, 0: not at all), then raises LeaseHeld.
+        """
+        acquisition = Acquisition.of(
+            self.options,
+            key=key,
+            ttl_s=ttl_s,
+            block_s=block_s,
+            owner=owner,
+            namespace=namespace,
+            txn_id=txn_id,
+            if_not_exists=if_not_exists,
+            retries=retries,
+        )
+        return Acquiring(lambda: self._acquire(acquisition, keepalive=keepalive))
+
+    async def _acquire(self, acquisition: Acquisition, *, keepalive: bool) -> Session:
+        self._check_open()
+        answer = await self._transport.run(acquisition.run(self._channel))
+        hold = Hold.granted(self._channel, self.options, answer, acquisition.ttl_s)
+        return self._session(hold, keepalive=keepalive)
+
+    def attach(self, lease: Lease) -> Session:
+        """A session on a lease that was acquired elsewhere: it is neither kept alive nor released by itself."""
+        return Session(self._transport, Hold(self._channel, self.options, lease), keepalive=False)
+
+    async def acquire_for_update(
+        self,
+        key: str,
+        handler: Callable[[Session, State | None], Awaitable[T]],
+        *,
+        ttl_s: float = TTL_S_DEFAULT,
+        block_s: float | None = BLOCK_S_DEFAULT,
+        owner: str | None = None,
+        namespace: str | None = None,
+        failure_retries: int = FAILURE_RETRIES_DEFAULT,
+        on_error: OnError = "rollback",
+    ) -> T:
+        """Acquire and read a key, run `handler(session, state)` under the lease, then release; gives its result.
+
+        Acquire and get are tried again while that makes sense; the handler runs once. When it raises, what it
+        staged is rolled back, or with `on_error="commit"` published. When the lease is lost, the handler is
+        cancelled.
+        """
+        acquisition = Acquisition.of(
+            self.options, key=key, ttl_s=ttl_s, block_s=block_s, owner=owner, namespace=namespace, retries=0
+        )
+        self._check_open()
+        handshake = Handshake(self._channel, self.options, acquisition, failure_retries=failure_retries)
+        try:
+            state = await self._transport.run(handshake.run())
+        except BaseException:
+            if handshake.hold is not None:
+                with suppress(ClientError):
+                    await self._transport.run(handshake.hold.release(rollback=True))
+            raise
+        assert handshake.hold is not None, "a handshake that succeeds has a lease"
+        session = self._session(handshake.hold, keepalive=True)
+        handshake.hold.is_in_handler = True
+        return await run_handler(
+            session, state, handler, on_error=on_error, release_retries=max(0, failure_retries)
+        )
+
+    def _session(self, hold: Hold, *, keepalive: bool) -> Session:
+        session = Session(
+            self._transport, hold, keepalive=keepalive, on_end=lambda: self._roster.remove(hold)
+        )
+        hold.on_due = lambda: self._give_back(session)
+        self._roster.add(hold, session)
+        return session
+
+    def _on_shutdown_imminent(self, endpoint: Endpoint) -> None:
+        if self.options.drain_aware:
+            self._roster.want_back(endpoint)
+
+    def _give_back(self, session: Session) -> None:
+        task = asyncio.get_running_loop().create_task(session.give_back(), name="holdfast.give-back")
+        self._giving_back.add(task)
+        task.add_done_callback(self._giving_back.discard)
+
+    # Public reads
+
+    async def get(self, key: str, *, namespace: str | None = None) -> State | None:
+        """The last committed document; None if there is none. Needs no lease and waits for none."""
+        reading = self._reading(key, namespace)
+        return await self._transport.run(reading.get(bytes_max=self.options.document_bytes_max))
+
+    async def load(self, key: str, default: Any = None, *, namespace: str | None = None) -> Any:
+        """The last committed document, decoded, or `default`."""
+        state = await self.get(key, namespace=namespace)
+        return default if state is None else state.json()
+
+    @asynccontextmanager
+    async def stream(self, key: str, *, namespace: str | None = None) -> AsyncIterator[DocumentStream]:
+        """`async with client.stream(key) as document`: for documents that should not be in memory."""
+        answer = await self._transport.run(self._reading(key, namespace).document(bytes_max=None))
+        async with DocumentStream(answer) as document:
+            yield document
+
+    async def describe(self, key: str, *, namespace: str | None = None) -> Description:
+        """Version, ETag and holder of a key."""
+        return await self._transport.run(self._reading(key, namespace).describe())
+
+    def attachments(self, key: str, *, namespace: str | None = None) -> PublicAttachments:
+        """The committed attachments of a key."""
+        reading = self._reading(key, namespace)
+        return PublicAttachments(self._transport, lambda: reading, nullcontext)
+
+    def _reading(self, key: str, namespace: str | None) -> Reading:
+        headers = {"X-Correlation-Id": self.options.correlation_id or uuid7()}
+        return Reading(self._channel, namespace or self.options.namespace, key, headers, is_public=True)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosed("this client is closed")

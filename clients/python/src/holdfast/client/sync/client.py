@@ -1,0 +1,210 @@
+"""The client: acquires leases, reads what is public, and looks after its sessions."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from holdfast.client.acquisition import BLOCK_S_DEFAULT, Acquisition
+from holdfast.client.connection import Connection
+from holdfast.client.document import Description, State
+from holdfast.client.endpoint import Endpoint
+from holdfast.client.environment import client_settings
+from holdfast.client.errors import ClientClosed, ClientError
+from holdfast.client.flow import Channel
+from holdfast.client.handshake import FAILURE_RETRIES_DEFAULT, Handshake, OnError
+from holdfast.client.hold import Hold
+from holdfast.client.lease import TTL_S_DEFAULT, Lease
+from holdfast.client.options import SERVER_DEFAULT, ClientOptions
+from holdfast.client.reading import Reading
+from holdfast.client.retry import RETRIES_DEFAULT
+from holdfast.client.roster import Roster
+from holdfast.client.sync.attachments import PublicAttachments
+from holdfast.client.sync.for_update import run_handler
+from holdfast.client.sync.session import Session
+from holdfast.client.sync.stream import DocumentStream
+from holdfast.client.sync.transport import Transport
+from holdfast.common.ids import uuid7
+
+T = TypeVar("T")
+
+
+class Client:
+    """`with Client("http://127.0.0.1:9341") as client`. Threads may share it.
+
+    Servers are URLs (`http://`, `https://`, `unix:///path`) or `host[:port]`; with several, the next one is asked
+    when one is not there. Closing it rolls back the sessions that were not released.
+    """
+
+    def __init__(self, *servers: str, options: ClientOptions | None = None) -> None:
+        self.options = options or ClientOptions()
+        connection = Connection(servers or (SERVER_DEFAULT,), self.options)
+        self.endpoints = connection.endpoints
+        self._transport = Transport(connection)
+        self._channel = Channel(
+            connection.endpoints,
+            timeout_s=self.options.timeout_s,
+            on_shutdown_imminent=self._on_shutdown_imminent,
+        )
+        self._roster = Roster[Session]()
+        self._giving_back: list[threading.Thread] = []
+        self._is_closed = False
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """The client that `HOLDFAST_CLIENT_*` (or `LOCKD_CLIENT_*`) describes."""
+        settings = client_settings()
+        return cls(*settings.servers, options=settings.options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back what is still held, nothing of it committed, and hang up."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for thread in self._giving_back:
+            thread.join(self.options.close_timeout_s)
+        for session in self._roster.sessions():
+            try:
+                session.release(rollback=True)
+            except ClientError:
+                continue  # It expires by itself.
+        self._transport.close()
+
+    # Leases
+
+    def acquire(
+        self,
+        key: str = "",
+        *,
+        ttl_s: float = TTL_S_DEFAULT,
+        block_s: float | None = BLOCK_S_DEFAULT,
+        owner: str | None = None,
+        namespace: str | None = None,
+        txn_id: str = "",
+        if_not_exists: bool = False,
+        retries: int = RETRIES_DEFAULT,
+        keepalive: bool = True,
+    ) -> Session:
+        """Hold a key: `with client.acquire("orders") as session`. Without a key the server invents one.
+
+        Waits up to `block_s` for a key that somebody holds (None: for ever, 0: not at all), then raises LeaseHeld.
+        """
+        acquisition = Acquisition.of(
+            self.options,
+            key=key,
+            ttl_s=ttl_s,
+            block_s=block_s,
+            owner=owner,
+            namespace=namespace,
+            txn_id=txn_id,
+            if_not_exists=if_not_exists,
+            retries=retries,
+        )
+        self._check_open()
+        answer = self._transport.run(acquisition.run(self._channel))
+        hold = Hold.granted(self._channel, self.options, answer, ttl_s)
+        return self._session(hold, keepalive=keepalive)
+
+    def attach(self, lease: Lease) -> Session:
+        """A session on a lease that was acquired elsewhere: it is neither kept alive nor released by itself."""
+        return Session(self._transport, Hold(self._channel, self.options, lease), keepalive=False)
+
+    def acquire_for_update(
+        self,
+        key: str,
+        handler: Callable[[Session, State | None], T],
+        *,
+        ttl_s: float = TTL_S_DEFAULT,
+        block_s: float | None = BLOCK_S_DEFAULT,
+        owner: str | None = None,
+        namespace: str | None = None,
+        failure_retries: int = FAILURE_RETRIES_DEFAULT,
+        on_error: OnError = "rollback",
+    ) -> T:
+        """Acquire and read a key, run `handler(session, state)` under the lease, then release; gives its result.
+
+        Acquire and get are tried again while that makes sense; the handler runs once. When it raises, what it
+        staged is rolled back, or with `on_error="commit"` published. A thread can't be cancelled: a long handler
+        should look at `session.lost`.
+        """
+        acquisition = Acquisition.of(
+            self.options, key=key, ttl_s=ttl_s, block_s=block_s, owner=owner, namespace=namespace, retries=0
+        )
+        self._check_open()
+        handshake = Handshake(self._channel, self.options, acquisition, failure_retries=failure_retries)
+        try:
+            state = self._transport.run(handshake.run())
+        except BaseException:
+            if handshake.hold is not None:
+                with suppress(ClientError):
+                    self._transport.run(handshake.hold.release(rollback=True))
+            raise
+        assert handshake.hold is not None, "a handshake that succeeds has a lease"
+        session = self._session(handshake.hold, keepalive=True)
+        handshake.hold.is_in_handler = True
+        return run_handler(
+            session, state, handler, on_error=on_error, release_retries=max(0, failure_retries)
+        )
+
+    def _session(self, hold: Hold, *, keepalive: bool) -> Session:
+        session = Session(
+            self._transport, hold, keepalive=keepalive, on_end=lambda: self._roster.remove(hold)
+        )
+        hold.on_due = lambda: self._give_back(session)
+        self._roster.add(hold, session)
+        return session
+
+    def _on_shutdown_imminent(self, endpoint: Endpoint) -> None:
+        if self.options.drain_aware:
+            self._roster.want_back(endpoint)
+
+    def _give_back(self, session: Session) -> None:
+        thread = threading.Thread(target=session.give_back, name="holdfast.give-back", daemon=True)
+        self._giving_back = [running for running in self._giving_back if running.is_alive()]
+        self._giving_back.append(thread)
+        thread.start()
+
+    # Public reads
+
+    def get(self, key: str, *, namespace: str | None = None) -> State | None:
+        """The last committed document; None if there is none. Needs no lease and waits for none."""
+        reading = self._reading(key, namespace)
+        return self._transport.run(reading.get(bytes_max=self.options.document_bytes_max))
+
+    def load(self, key: str, default: Any = None, *, namespace: str | None = None) -> Any:
+        """The last committed document, decoded, or `default`."""
+        state = self.get(key, namespace=namespace)
+        return default if state is None else state.json()
+
+    @contextmanager
+    def stream(self, key: str, *, namespace: str | None = None) -> Iterator[DocumentStream]:
+        """`with client.stream(key) as document`: for documents that should not be in memory."""
+        answer = self._transport.run(self._reading(key, namespace).document(bytes_max=None))
+        with DocumentStream(answer) as document:
+            yield document
+
+    def describe(self, key: str, *, namespace: str | None = None) -> Description:
+        """Version, ETag and holder of a key."""
+        return self._transport.run(self._reading(key, namespace).describe())
+
+    def attachments(self, key: str, *, namespace: str | None = None) -> PublicAttachments:
+        """The committed attachments of a key."""
+        reading = self._reading(key, namespace)
+        return PublicAttachments(self._transport, lambda: reading, nullcontext)
+
+    def _reading(self, key: str, namespace: str | None) -> Reading:
+        headers = {"X-Correlation-Id": self.options.correlation_id or uuid7()}
+        return Reading(self._channel, namespace or self.options.namespace, key, headers, is_public=True)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosed("this client is closed")

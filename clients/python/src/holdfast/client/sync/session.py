@@ -1,0 +1,212 @@
+"""A held lease and everything that can be done under it."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.client import request
+from holdfast.client.body import SyncSource
+from holdfast.client.document import Description, RemoveResult, State, WriteResult
+from holdfast.client.errors import ClientError, LeaseLost
+from holdfast.client.hold import Hold, drained
+from holdfast.client.lease import Lease
+from holdfast.client.sync.attachments import Attachments
+from holdfast.client.sync.keeper import Keeper
+from holdfast.client.sync.stream import DocumentStream
+from holdfast.client.sync.transport import Transport
+
+
+class Session:
+    """As a context manager it commits at the end of its block, and rolls back when the block raises.
+
+    `lost` is set when the lease is gone, or can't be proved any more; what happens after that is not protected.
+    Every write carries the fencing token, so the server refuses a holder that did not notice.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        hold: Hold,
+        *,
+        keepalive: bool,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.lost = threading.Event()
+        self.attachments = Attachments(transport, hold)
+        self._transport = transport
+        self._hold = hold
+        self._keeper = Keeper(transport, hold) if keepalive else None
+        self._ending = threading.Lock()
+        self._tell_end = on_end
+        hold.on_end = self._on_end
+        if self._keeper is not None:
+            self._keeper.start()
+
+    @property
+    def lease(self) -> Lease:
+        """Who this is to the server; `version` and `etag` follow what was read and written."""
+        return self._hold.lease
+
+    @property
+    def key(self) -> str:
+        return self._hold.lease.key
+
+    @property
+    def fencing_token(self) -> int:
+        return self._hold.lease.fencing_token
+
+    @property
+    def is_ended(self) -> bool:
+        """Released or lost."""
+        return self._hold.is_ended
+
+    @property
+    def lost_because(self) -> LeaseLost | None:
+        """Why `lost` is set."""
+        return self._hold.lost_because
+
+    def __enter__(self) -> Self:
+        self._hold.is_in_block = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.release()
+            return
+        try:
+            self.release(rollback=True)
+        except ClientError as problem:
+            error.add_note(f"holdfast: the lease was not released and will expire: {problem}")
+
+    # Document
+
+    def get(self) -> State | None:
+        """The document as this session sees it, its own staged changes included; None if there is none."""
+        with self._hold.in_use():
+            return self._transport.run(self._hold.get())
+
+    def load(self, default: Any = None) -> Any:
+        """The decoded document, or `default` if there is none."""
+        state = self.get()
+        return default if state is None else state.json()
+
+    @contextmanager
+    def stream(self) -> Iterator[DocumentStream]:
+        """`with session.stream() as document`: for documents that should not be in memory."""
+        with self._hold.in_use(), DocumentStream(self._transport.run(self._hold.stream())) as document:
+            yield document
+
+    def update(
+        self,
+        document: SyncSource,
+        *,
+        if_version: int | None = None,
+        if_etag: str | None = None,
+        cas: bool = True,
+        query_hidden: bool | None = None,
+        expected_sha256: str | None = None,
+        expected_bytes: int | None = None,
+    ) -> WriteResult:
+        """Stage a document: JSON as bytes, text, file or stream."""
+        conditions = self._hold.conditions(
+            if_version=if_version,
+            if_etag=if_etag,
+            cas=cas,
+            query_hidden=query_hidden,
+            expected_sha256=expected_sha256,
+            expected_bytes=expected_bytes,
+        )
+        with self._hold.in_use():
+            return self._transport.run(self._hold.update(document, conditions))
+
+    def save(self, value: Any) -> WriteResult:
+        """Stage a value as JSON."""
+        return self.update(request.json_bytes(value))
+
+    def mutate(
+        self,
+        mutations: Sequence[str],
+        *,
+        if_version: int | None = None,
+        if_etag: str | None = None,
+        cas: bool = True,
+    ) -> WriteResult:
+        """Let the server change fields: `["/n++", "/status=done"]`."""
+        conditions = self._hold.conditions(if_version=if_version, if_etag=if_etag, cas=cas)
+        with self._hold.in_use():
+            return self._transport.run(self._hold.mutate(mutations, conditions))
+
+    def remove(
+        self, *, if_version: int | None = None, if_etag: str | None = None, cas: bool = True
+    ) -> RemoveResult:
+        """Stage the removal of the document and all attachments."""
+        conditions = self._hold.conditions(if_version=if_version, if_etag=if_etag, cas=cas)
+        with self._hold.in_use():
+            return self._transport.run(self._hold.remove(conditions))
+
+    def metadata(self, *, query_hidden: bool, if_version: int | None = None, cas: bool = True) -> int:
+        """Stage an attribute; gives the staged version."""
+        flow = self._hold.metadata(query_hidden=query_hidden, if_version=if_version, cas=cas)
+        with self._hold.in_use():
+            return self._transport.run(flow)
+
+    # Lease
+
+    def describe(self) -> Description:
+        """What everybody sees of this key."""
+        return self._transport.run(self._hold.reading().describe())
+
+    def keepalive(self, ttl_s: float | None = None) -> int:
+        """Count the time to live from now, by default the same as before; gives the expiry in Unix seconds."""
+        with self._hold.in_use():
+            return self._transport.run(self._hold.keepalive(ttl_s))
+
+    def release(self, *, rollback: bool = False) -> None:
+        """End the lease: publish what was staged, or forget it. A second time it does nothing.
+
+        Raises LeaseLost if the lease was lost before, because then nothing was published.
+        """
+        self.end(rollback=rollback)
+
+    def end(self, *, rollback: bool = False, retries: int = 0) -> None:
+        """`release` that waits for another node when this one is passive."""
+        with self._ending:
+            if self._hold.is_ended:
+                if self._hold.lost_because is not None and not rollback:
+                    raise self._hold.lost_because
+                return
+            self._stop_keeper()  # A renewal after the release would look like a loss.
+            with self._hold.in_use():
+                self._transport.run(self._hold.release(rollback=rollback, retries=retries))
+                self._hold.end()
+        self._on_end()
+
+    def give_back(self) -> None:
+        """What a server that is about to stop asks for: a release that is a loss to whoever goes on."""
+        try:
+            self.end()
+        except ClientError as problem:
+            self._hold.lose(drained(problem))
+            return
+        self._hold.lost_because = drained()
+        self.lost.set()
+
+    def detach(self) -> Lease:
+        """Leave the lease to somebody else, who has its ids: no more keepalives, no release."""
+        self._hold.end()
+        self._on_end()
+        return self._hold.lease
+
+    def _stop_keeper(self) -> None:
+        if self._keeper is not None:
+            self._keeper.stop()
+
+    def _on_end(self) -> None:
+        self._stop_keeper()
+        if self._hold.lost_because is not None:
+            self.lost.set()
+        self._tell_end()
