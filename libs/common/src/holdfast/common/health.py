@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from holdfast.common.drain import Drain
+from holdfast.common.errors import NotReady
 from holdfast.common.express.asgi import send_answer
 from holdfast.common.express.message import JSON_HEADERS, Answer, json_answer
 from holdfast.common.express.scope import CORRELATION_ID
@@ -124,8 +125,8 @@ def _any_method(path: str, probe: Probe) -> list[BaseRoute]:
 
 def _not_ready(reasons: dict[str, str]) -> Answer:
     detail = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-    body = to_json({"error": "not_ready", "detail": detail, "reasons": reasons}) + b"\n"
-    return Answer(503, body, JSON_HEADERS)
+    body = to_json({"error": NotReady.code, "detail": detail, "reasons": reasons}) + b"\n"
+    return Answer(NotReady.status, body, JSON_HEADERS)
 
 
 def package_version() -> str:

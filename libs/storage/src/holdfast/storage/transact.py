@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from holdfast.storage.errors import Conflict, InvalidBatch, TransactionContended
+from holdfast.storage.keys import next_key
 from holdfast.storage.port import ABSENT, Batch, RangeExpectation, Record
 
 BACKOFF_S_BASE = 0.001
@@ -181,7 +182,7 @@ class BufferedTransaction:
             if reverse:
                 start = records[-1].key
             else:
-                end = records[-1].key + b"\x00"
+                end = next_key(records[-1].key)
         self.batch.expect_ranges.append(RangeExpectation(start, end, revision))
 
 

@@ -15,7 +15,7 @@ from holdfast.storage.codec.encoded import EncodedStore, ValueCodec
 from holdfast.storage.codec.hf1 import Codec
 from holdfast.storage.codec.keyring import Keyring
 from holdfast.storage.errors import Conflict, StorageError, StoreCorrupt
-from holdfast.storage.keys import pack, prefix_range
+from holdfast.storage.keys import next_key, pack, prefix_range
 from holdfast.storage.port import ABSENT, Batch, BlobRef, Store
 from holdfast.storage.progress import Advance, silent
 
@@ -115,7 +115,7 @@ class Verification:
 
     async def _watch(self) -> None:
         key = self._key("watched")
-        async with self._store.watch(key, key + b"\0") as watch:
+        async with self._store.watch(key, next_key(key)) as watch:
             await self._store.commit(Batch(puts={key: b"seen"}))
             try:
                 async with asyncio.timeout(WATCH_TIMEOUT_S):

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple, Self
 
 from holdfast.storage.errors import StorageError, StoreClosed, WatcherTooSlow
+from holdfast.storage.keys import next_key
 from holdfast.storage.port import Event
 
 HISTORY_EVENTS_PAGE = 1000
@@ -88,7 +89,7 @@ class WatchHub:
 
     def attach(self, watch: "HubWatch") -> None:
         watch.is_live = True
-        if watch.end == watch.start + b"\x00":
+        if watch.end == next_key(watch.start):
             # Replaced, never changed: publish may be walking over the old list.
             self._by_key[watch.start] = [*self._by_key.get(watch.start, ()), watch]
         else:
@@ -99,7 +100,7 @@ class WatchHub:
         if not watch.is_live:
             return
         watch.is_live = False
-        if watch.end == watch.start + b"\x00":
+        if watch.end == next_key(watch.start):
             left = [other for other in self._by_key[watch.start] if other is not watch]
             if left:
                 self._by_key[watch.start] = left

@@ -30,7 +30,6 @@ from holdfast.common.settings.storage import (
     QueueFields,
     StoreFields,
 )
-from holdfast.common.settings.value import parse_host_port
 
 
 class _LayerSource(PydanticBaseSettingsSource):
@@ -168,10 +167,6 @@ class PlaneSettings(  # pydantic collects fields from the last base on; this giv
     def is_storage_encryption_on(self) -> bool:
         """Storage is encrypted when there is a bundle and nobody turned it off."""
         return not self.storage_encryption_disabled and self.bundle.is_file()
-
-    def listen_host_port(self) -> tuple[str, int]:
-        """Host (empty: every address) and port of a TCP listener."""
-        return parse_host_port(self.listen)
 
     def log_ignored(self, log: Logger) -> None:
         """One line for all settings that were given and have no effect here."""

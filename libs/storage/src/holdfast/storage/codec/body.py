@@ -104,12 +104,6 @@ def open_body(data_key: DataKey, stored: bytes) -> bytes:
     return b"".join(body.open_chunk(i, i == last, view[i * size : (i + 1) * size]) for i in range(last + 1))
 
 
-def stored_size(content_bytes: int, chunk_log2: int) -> int:
-    """How long the body of so much content is."""
-    chunks = max(1, -(-content_bytes // (1 << chunk_log2)))
-    return HEADER_BYTES + content_bytes + TAG_BYTES * chunks
-
-
 def _body(data_key: DataKey, header: bytes, chunk_log2: int, salt: bytes) -> Body:
     key = hkdf_sha256(data_key.key, salt, _STREAM_INFO)
     return Body(header, 1 << chunk_log2, cipher(data_key.suite, key))
