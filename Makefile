@@ -79,7 +79,7 @@ $(VENV)/python-is-there:
 		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 			echo "$$python -m venv $(VENV)"; \
 			"$$python" -m venv --clear $(VENV) && exit 0; \
-			echo "holdfast: $$python cannot make a virtual environment; install its venv module (Debian: python3-venv)" >&2; exit 1; \
+			echo "error: $$python cannot make a virtual environment; install its venv module (Debian: python3-venv)" >&2; exit 1; \
 		fi; \
 	done; \
-	echo "holdfast: needs Python 3.11 or newer; found none among: $(or $(PYTHON),python3.11 python3.12 python3.13 python3). Name one: make PYTHON=/path/to/python3.11" >&2; exit 1
+	echo "error: needs Python 3.11 or newer; found none among: $(or $(PYTHON),python3.11 python3.12 python3.13 python3). Name one: make PYTHON=/path/to/python3.11" >&2; exit 1

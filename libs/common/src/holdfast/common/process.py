@@ -31,7 +31,7 @@ def main(settings_cls: type[SettingsT], create_app: Callable[[SettingsT], FastAP
         settings.check_start()
         run(create_app(settings), settings)
     except SettingsError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.writelines(f"error: {line}\n" for line in str(error).splitlines())
         return 2
     except (HoldfastError, ListenError) as error:
         sys.stderr.write(f"error: {error}\n")
