@@ -38,7 +38,7 @@ def _is_ours(name: str) -> bool:
 def test_editable_install_and_wheel_take_every_unit_on_disk() -> None:
     build = TOOL["hatch"]["build"]
 
-    assert len(SRC_ROOTS) == 9
+    assert len(SRC_ROOTS) == 10
     assert sorted(build["dev-mode-dirs"]) == SRC_ROOTS
     assert sorted(build["targets"]["wheel"]["packages"]) == [f"{root}/holdfast" for root in SRC_ROOTS]
 

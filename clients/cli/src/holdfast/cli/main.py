@@ -18,6 +18,7 @@ _COMMANDS = {
         "Run the plane: gateway and all services over one store, in one process.",
     ),
     "store": ("holdfast.cli.store", "Back up, restore, verify, export, import and tend a store."),
+    "lql": ("holdfast.cli.lql", "Try the query language on documents; run its vectors."),
     "config": ("holdfast.cli.config", "Write and inspect the configuration."),
 }
 

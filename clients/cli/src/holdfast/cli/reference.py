@@ -15,7 +15,7 @@ from holdfast.common.settings.flag import flag_of
 
 BEGIN = "<!-- table: written by `make docs`, not by hand -->"
 END = "<!-- end of table -->"
-_UNITS = ("common", "storage", "leases", "state", "queue", "txn", "gateway", "client", "cli")
+_UNITS = ("common", "lql", "storage", "leases", "state", "queue", "txn", "gateway", "client", "cli")
 
 
 def errors_table() -> str:

@@ -1,0 +1,1 @@
+"""LQL: the language that selects documents and changes them. Pure: no I/O, no clock, text and values in and out."""
