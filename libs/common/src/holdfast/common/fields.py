@@ -13,6 +13,12 @@ _INT64 = re.compile(r"[+-]?[0-9]{1,19}")
 _TRUE = frozenset(("1", "true", "on", "yes"))
 
 
+class MissingLease(HoldfastError):
+    """The request names no lease id."""
+
+    code, status = "missing_lease", 400
+
+
 class MissingFencingToken(HoldfastError):
     """The fencing token of the lease was not sent."""
 

@@ -2,9 +2,12 @@
 
 from fastapi import FastAPI
 
+from holdfast.common.drain import Drain
+from holdfast.gateway.plane import Plane
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.storage.hosting import build_store_app
 
 
 def create_app(settings: GatewaySettings) -> FastAPI:
-    return build_store_app("gateway", settings)
+    drain = Drain()
+    return build_store_app("gateway", settings, [Plane(settings, drain)], drain=drain)

@@ -22,12 +22,6 @@ class MissingOwner(HoldfastError):
     code, status = "missing_owner", 400
 
 
-class MissingLease(HoldfastError):
-    """The request names no lease id."""
-
-    code, status = "missing_lease", 400
-
-
 class InvalidTxn(HoldfastError):
     """The transaction id is no xid."""
 

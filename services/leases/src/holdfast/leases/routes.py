@@ -9,6 +9,7 @@ from holdfast.common.express.router import ExpressRouter
 from holdfast.common.fields import (
     InvalidFencingToken,
     MissingFencingToken,
+    MissingLease,
     fencing_token,
     key_of,
     namespace_of,
@@ -21,7 +22,6 @@ from holdfast.leases.errors import (
     AlreadyExists,
     InvalidTxn,
     KeepaliveUnsupported,
-    MissingLease,
     MissingOwner,
     TooManyWaiters,
     Waiting,

@@ -22,12 +22,6 @@ class MissingParams(HoldfastError):
     code, status = "missing_params", 400
 
 
-class MissingLease(HoldfastError):
-    """The request names no lease id."""
-
-    code, status = "missing_lease", 400
-
-
 class InvalidVersion(HoldfastError):
     """`X-If-Version` is no int64."""
 

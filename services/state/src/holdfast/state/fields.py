@@ -5,7 +5,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from holdfast.common.express.message import Request
-from holdfast.common.fields import fencing_token, key_of, namespace_of, parse_int64
+from holdfast.common.fields import MissingLease, fencing_token, key_of, namespace_of, parse_int64
 from holdfast.common.names import MissingKey
 from holdfast.state.errors import (
     ExpectedBytesMismatch,
@@ -14,7 +14,6 @@ from holdfast.state.errors import (
     InvalidExpectedSha256,
     InvalidMetadata,
     InvalidVersion,
-    MissingLease,
 )
 from holdfast.state.staging import Expectation
 from holdfast.storage.leasing import Claim, MissingTxn

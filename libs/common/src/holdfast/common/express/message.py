@@ -102,5 +102,7 @@ def json_answer(value: object, *, status: int = 200, headers: Iterable[Header] =
             value, exclude_none=True
         )  # Spares finding out what it is.
     else:
-        body = to_json(value, exclude_none=True)
+        if isinstance(value, dict):  # The serializer leaves None out of models only.
+            value = {name: member for name, member in value.items() if member is not None}
+        body = to_json(value)
     return Answer(status, body + b"\n", [*JSON_HEADERS, *headers] if headers else JSON_HEADERS)

@@ -1,0 +1,42 @@
+"""The services of the plane in one process: wired to each other by function calls, over one store."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from holdfast.common.clock import SteadyClock
+from holdfast.common.drain import Drain
+from holdfast.common.express.router import ExpressRouter
+from holdfast.common.settings import PlaneSettings
+from holdfast.leases.routes import LeaseRoutes
+from holdfast.leases.service import LeaseService
+from holdfast.state.routes import StateRoutes
+from holdfast.state.service import StateService
+from holdfast.storage.port import Store
+from holdfast.txn.coordinator import Coordinator
+
+
+class Plane:
+    """The part of the gateway's app that is the other services."""
+
+    def __init__(self, settings: PlaneSettings, drain: Drain) -> None:
+        self._drain = drain
+        self._leases = LeaseRoutes(settings, drain)
+        self._state = StateRoutes(settings)
+
+    @property
+    def routers(self) -> Sequence[ExpressRouter]:
+        return self._leases.router, self._state.router
+
+    @asynccontextmanager
+    async def running(self, store: Store) -> AsyncIterator[None]:
+        clock = SteadyClock()
+        coordinator = Coordinator()
+        leases = LeaseService(store, coordinator, clock, on_end=self._drain.lease_ended)
+        state = StateService(store, clock)
+        coordinator.enlist(state)
+        coordinator.enlist(leases)
+        self._leases.service = leases
+        self._state.service = state
+        self._drain.active_leases = lambda: leases.active
+        async with leases.running():
+            yield

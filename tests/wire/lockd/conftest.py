@@ -1,0 +1,76 @@
+"""A plane on loopback and a client that speaks lockd's wire, through the express lane and through plain ASGI."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from holdfast.common.listener import Listener
+from holdfast.common.server import ServeOptions, running
+from holdfast.gateway.app import create_app
+from holdfast.gateway.settings import GatewaySettings
+
+
+class Lease(NamedTuple):
+    """What acquire answered."""
+
+    key: str
+    lease_id: str
+    txn_id: str
+    token: int
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"X-Lease-ID": self.lease_id, "X-Txn-ID": self.txn_id, "X-Fencing-Token": str(self.token)}
+
+
+class Wire:
+    """Requests as lockd's clients send them."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+
+    async def post(
+        self, path: str, body: Any = None, headers: Mapping[str, str] | None = None, **query: object
+    ) -> httpx.Response:
+        parameters = {name: str(value) for name, value in query.items()}
+        if isinstance(body, bytes):
+            return await self._client.post(path, content=body, headers=headers, params=parameters)
+        if body is None:
+            return await self._client.post(path, headers=headers, params=parameters)
+        return await self._client.post(path, json=body, headers=headers, params=parameters)
+
+    async def get(
+        self, path: str, headers: Mapping[str, str] | None = None, **query: object
+    ) -> httpx.Response:
+        parameters = {name: str(value) for name, value in query.items()}
+        return await self._client.get(path, headers=headers, params=parameters)
+
+    async def acquire(self, key: str, **body: object) -> Lease:
+        asked = {"key": key, "owner": "worker-1", "ttl_seconds": 30, "block_seconds": -1, **body}
+        answer = await self.post("/v1/acquire", asked)
+        assert answer.status_code == 200, answer.text
+        members = answer.json()
+        return Lease(members["key"], members["lease_id"], members["txn_id"], members["fencing_token"])
+
+    async def update(self, lease: Lease, body: bytes, **headers: str) -> httpx.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.post("/v1/update", body, {**lease.headers, **named}, key=lease.key)
+
+    async def release(self, lease: Lease, **body: object) -> httpx.Response:
+        asked = {"key": lease.key, "lease_id": lease.lease_id, "txn_id": lease.txn_id, **body}
+        return await self.post("/v1/release", asked, {"X-Fencing-Token": str(lease.token)})
+
+    async def read(self, key: str) -> httpx.Response:
+        return await self.post("/v1/get", key=key, public=1)
+
+
+@pytest.fixture(params=["lane", "asgi"])
+async def wire(request: pytest.FixtureRequest) -> AsyncIterator[Wire]:
+    app = create_app(GatewaySettings.isolated(store="mem://"))
+    options = ServeOptions(is_express=request.param == "lane", drain_grace_s=0)
+    async with running(app, Listener("127.0.0.1:0"), options=options) as server:
+        host, port = server.addresses[0][:2]
+        async with httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=20) as client:
+            yield Wire(client)
