@@ -19,6 +19,8 @@ _COMMANDS = {
     ),
     "store": ("holdfast.cli.store", "Back up, restore, verify, export, import and tend a store."),
     "lql": ("holdfast.cli.lql", "Try the query language on documents; run its vectors."),
+    "client": ("holdfast.cli.client", "Leases and documents of a running plane."),
+    "lock": ("holdfast.cli.lock", "Run a command while holding a key."),
     "config": ("holdfast.cli.config", "Write and inspect the configuration."),
 }
 

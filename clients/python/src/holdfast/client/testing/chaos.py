@@ -143,8 +143,8 @@ class ChaosProxy:
             writer.transport.abort()
             return
         ways = [
-            asyncio.ensure_future(self._pump(reader, far_writer, Fates(self.chaos, number, "up"))),
-            asyncio.ensure_future(self._pump(far_reader, writer, Fates(self.chaos, number, "down"))),
+            asyncio.create_task(self._pump(reader, far_writer, Fates(self.chaos, number, "up"))),
+            asyncio.create_task(self._pump(far_reader, writer, Fates(self.chaos, number, "down"))),
         ]
         is_clean = False
         try:
@@ -157,7 +157,7 @@ class ChaosProxy:
                 # Closing sends what was written before; a reset does not care.
                 end.close() if is_clean else end.transport.abort()
 
-    async def _until_ended(self, ways: "list[asyncio.Future[bool]]") -> bool:
+    async def _until_ended(self, ways: "list[asyncio.Task[bool]]") -> bool:
         """Whether the connection ended by itself, and not by its fate or its age."""
         ended, _ = await asyncio.wait(
             ways, timeout=self.chaos.disconnect_after_s, return_when=asyncio.FIRST_COMPLETED

@@ -1,0 +1,337 @@
+"""`holdfast client`: leases and documents of a running plane, from a shell."""
+
+import json
+import sys
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from time import time_ns
+from typing import IO, Annotated, Any
+
+import typer
+import yaml
+
+from holdfast.cli import client_attachments
+from holdfast.cli.client_print import export_lines, pretty, print_members, text_lines
+from holdfast.cli.client_target import Target, block_s, duration_s, from_environment, takes_target
+from holdfast.cli.output import Output, OutputFormat, failure
+from holdfast.client import State, WriteResult
+from holdfast.client.request import json_bytes
+from holdfast.client.sync.session import Session
+from holdfast.lql.application import apply_mutations
+
+app = typer.Typer(
+    name="client",
+    no_args_is_help=True,
+    help="Work with a running plane. `acquire` exports what the other commands need; any option wins over it.",
+    epilog='Example:  eval "$(holdfast client acquire --key orders)"; holdfast client get; holdfast client release',
+)
+app.add_typer(client_attachments.app)
+
+
+class DocumentType(StrEnum):
+    """How a document is written down."""
+
+    AUTO = "auto"
+    RAW = "raw"
+    JSON = "json"
+    YAML = "yaml"
+
+
+Type = Annotated[DocumentType, typer.Option("--type", help="How the document is written down.")]
+IfVersion = Annotated[
+    int | None, typer.Option("--if-version", min=0, metavar="N", help="Only if the key is at this version.")
+]
+IfEtag = Annotated[
+    str | None, typer.Option("--if-etag", metavar="ETAG", help="Only if the document has this ETag.")
+]
+Mutations = Annotated[
+    list[str], typer.Argument(metavar="MUTATION…", help="Such as /status=done, /n++ or rm:/draft.")
+]
+
+
+@app.command(
+    epilog='Examples:  eval "$(holdfast client acquire -k orders --ttl 1m)"  |  '
+    "holdfast client acquire -k orders --block nowait --output json"
+)
+@takes_target(key=False)
+def acquire(
+    target: Target,
+    key: Annotated[str, typer.Option("--key", "-k", help="Which key; none: the server invents one.")] = "",
+    ttl: Annotated[str, typer.Option("--ttl", metavar="DURATION", help="How long the lease lasts.")] = "30s",
+    block: Annotated[
+        str, typer.Option("--block", metavar="DURATION", help="How long to wait; 0 or forever, nowait.")
+    ] = "10s",
+    owner: Annotated[
+        str, typer.Option("--owner", envvar=from_environment("OWNER"), help="Default: host name and pid.")
+    ] = "",
+    txn_id: Annotated[
+        str, typer.Option("--txn-id", envvar=from_environment("TXN_ID"), help="Join this transaction.")
+    ] = "",
+    retries: Annotated[int, typer.Option("--retries", min=0, help="When no server answers.")] = 5,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Fail if the key exists.")] = False,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Take a lease, and print it as exports for a shell."""
+    with target.client() as client:
+        session = client.acquire(
+            key,
+            ttl_s=duration_s(ttl),
+            block_s=block_s(block),
+            owner=owner or None,
+            namespace=target.namespace or None,
+            txn_id=txn_id,
+            retries=retries,
+            if_not_exists=if_not_exists,
+            keepalive=False,
+        )
+        lease = session.detach()
+        server = ",".join(endpoint.name for endpoint in client.endpoints)
+    typer.echo(
+        json.dumps(lease.raw, indent=2) if output is OutputFormat.JSON else export_lines(lease, server)
+    )
+
+
+@app.command(epilog="Example:  holdfast client keepalive --ttl 45s")
+@takes_target(lease=True)
+def keepalive(
+    target: Target,
+    ttl: Annotated[str, typer.Option("--ttl", metavar="DURATION", help="Counted from now.")] = "30s",
+    output: Output = OutputFormat.JSON,
+) -> None:
+    """Let the lease last longer."""
+    with target.client() as client:
+        expires_at_unix = target.session(client).keepalive(duration_s(ttl))
+    moment = datetime.fromtimestamp(expires_at_unix, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if output is OutputFormat.TEXT:
+        typer.echo(f"expires_at_unix: {expires_at_unix} ({moment})")
+    else:
+        typer.echo(json.dumps({"expires_at_iso": moment, "expires_at_unix": expires_at_unix}, indent=2))
+
+
+@app.command(epilog="Examples:  holdfast client release  |  holdfast client release --rollback")
+@takes_target(lease=True)
+def release(
+    target: Target,
+    rollback: Annotated[bool, typer.Option("--rollback", help="Forget what was staged.")] = False,
+    output: Output = OutputFormat.JSON,
+) -> None:
+    """End the lease: publish what was staged, or forget it."""
+    with target.client() as client:
+        target.session(client).release(rollback=rollback)
+    typer.echo(json.dumps({"released": True}) if output is OutputFormat.JSON else "released: true")
+
+
+@app.command(epilog="Example:  holdfast client describe -k orders --output text")
+@takes_target()
+def describe(target: Target, output: Output = OutputFormat.JSON) -> None:
+    """Who holds a key, and at which version it is. Needs no lease."""
+    with target.client() as client:
+        described = client.describe(target.required_key(), namespace=target.namespace or None)
+    if output is OutputFormat.JSON:
+        typer.echo(json.dumps(described.raw, indent=2))
+    else:
+        typer.echo(text_lines(described.raw))
+
+
+@app.command(
+    epilog="Examples:  holdfast client get  |  holdfast client get -k orders --public -o orders.yaml --type yaml"
+)
+@takes_target(lease=True)
+def get(
+    target: Target,
+    public: Annotated[
+        bool, typer.Option("--public", help="The last committed document; needs no lease.")
+    ] = False,
+    file: Annotated[str, typer.Option("--output", "-o", metavar="FILE|-", help="Where it goes.")] = "-",
+    type: Type = DocumentType.AUTO,
+    show_meta: Annotated[bool, typer.Option("--show-meta", help="Also version and ETag, on stderr.")] = False,
+) -> None:
+    """Print the document; its size, ETag and version go to stderr."""
+    kind = _kind_of(type, file, on_stdout=DocumentType.JSON)
+    with target.client() as client:
+        if public:
+            state = client.get(target.required_key(), namespace=target.namespace or None)
+        else:
+            state = target.session(client).get()
+    _write(file, _shown(state, kind))
+    _tell(state, show_meta=show_meta)
+
+
+@app.command(
+    epilog="Examples:  holdfast client update order.json  |  echo '{\"n\":1}' | holdfast client update"
+)
+@takes_target(lease=True)
+def update(
+    target: Target,
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="The document; - is standard input.")] = "-",
+    type: Type = DocumentType.AUTO,
+    if_version: IfVersion = None,
+    if_etag: IfEtag = None,
+    output: Output = OutputFormat.JSON,
+) -> None:
+    """Stage a document; release publishes it."""
+    source = _document_source(file, _kind_of(type, file, on_stdout=DocumentType.JSON))
+    with target.client() as client:
+        session = target.session(client)
+        result = session.update(source, if_version=if_version, if_etag=if_etag, cas=False)
+    _print_write(result, output)
+
+
+@app.command(epilog="Example:  holdfast client mutate /n++ /status=done")
+@takes_target(lease=True)
+def mutate(
+    target: Target,
+    mutation: Mutations,
+    local: Annotated[bool, typer.Option("--local", help="Apply them here, as `set` does.")] = False,
+    if_version: IfVersion = None,
+    if_etag: IfEtag = None,
+    output: Output = OutputFormat.JSON,
+) -> None:
+    """Let the server change fields of the document; staged until release."""
+    with target.client() as client:
+        session = target.session(client)
+        if local:
+            result = _set(session, mutation, cas=True, if_version=if_version, if_etag=if_etag)
+        else:
+            result = session.mutate(mutation, if_version=if_version, if_etag=if_etag, cas=False)
+    _print_write(result, output)
+
+
+@app.command("set", epilog="Example:  holdfast client set /owner=me time:/seen=NOW")
+@takes_target(lease=True)
+def set_fields(
+    target: Target,
+    mutation: Mutations,
+    no_cas: Annotated[bool, typer.Option("--no-cas", help="Do not insist on what was read.")] = False,
+    if_version: IfVersion = None,
+    if_etag: IfEtag = None,
+    output: Output = OutputFormat.JSON,
+) -> None:
+    """Read the document, change fields here, and stage the result if nothing changed meanwhile."""
+    with target.client() as client:
+        session = target.session(client)
+        result = _set(session, mutation, cas=not no_cas, if_version=if_version, if_etag=if_etag)
+    _print_write(result, output)
+
+
+@app.command(
+    epilog="Examples:  holdfast client edit /n=2 -f order.json  |  echo '{}' | holdfast client edit /n=2"
+)
+def edit(
+    mutation: Mutations,
+    file: Annotated[str, typer.Option("--file", "-f", metavar="FILE|-", help="Changed in place.")] = "-",
+) -> None:
+    """Change fields of a document here, without any server."""
+    document = _read(file)
+    changed = pretty(apply_mutations(document, mutation, now_ns=time_ns())) + b"\n"
+    _write(file, changed)
+
+
+@app.command(epilog="Example:  holdfast client remove --if-version 3")
+@takes_target(lease=True)
+def remove(
+    target: Target,
+    if_version: IfVersion = None,
+    if_etag: IfEtag = None,
+    output: Output = OutputFormat.JSON,
+) -> None:
+    """Stage the removal of the document and all attachments."""
+    with target.client() as client:
+        result = target.session(client).remove(if_version=if_version, if_etag=if_etag, cas=False)
+    members = {"removed": result.is_removed, "version": result.version}
+    print_members(members, text_lines(members), output)
+
+
+for _alias in ("delete", "rm"):
+    app.command(_alias, hidden=True)(remove)
+
+
+@app.command(epilog="Example:  holdfast client metadata --query-hidden")
+@takes_target(lease=True)
+def metadata(
+    target: Target,
+    query_hidden: Annotated[
+        bool, typer.Option("--query-hidden/--no-query-hidden", help="Leave the key out of queries, or not.")
+    ],
+    if_version: IfVersion = None,
+    output: Output = OutputFormat.JSON,
+) -> None:
+    """Stage an attribute of the key."""
+    with target.client() as client:
+        version = target.session(client).metadata(query_hidden=query_hidden, if_version=if_version, cas=False)
+    members = {"query_hidden": query_hidden, "version": version}
+    print_members(members, text_lines(members), output)
+
+
+def _set(
+    session: Session, mutations: list[str], *, cas: bool, if_version: int | None, if_etag: str | None
+) -> WriteResult:
+    state = session.get()
+    document = b"{}" if state is None else state.content
+    changed = apply_mutations(document, mutations, now_ns=time_ns())
+    return session.update(changed, if_version=if_version, if_etag=if_etag, cas=cas and state is not None)
+
+
+def _print_write(result: WriteResult, output: OutputFormat) -> None:
+    members = {"bytes": result.size_bytes, "etag": result.etag, "version": result.version}
+    text = f"version: {result.version}\nbytes: {result.size_bytes}\netag: {result.etag}"
+    print_members(members, text, output)
+
+
+def _kind_of(type: DocumentType, file: str, *, on_stdout: DocumentType) -> DocumentType:
+    """What `auto` means: by the name of the file."""
+    if type is not DocumentType.AUTO:
+        return type
+    if file == "-":
+        return on_stdout
+    kinds = {".yaml": DocumentType.YAML, ".yml": DocumentType.YAML, ".json": DocumentType.JSON}
+    return kinds.get(Path(file).suffix.lower(), DocumentType.RAW)
+
+
+def _shown(state: State | None, kind: DocumentType) -> bytes:
+    document = b"null" if state is None else state.content
+    if kind is DocumentType.RAW:
+        return document
+    if kind is DocumentType.YAML:
+        return yaml.safe_dump(json.loads(document), allow_unicode=True, sort_keys=False).encode()
+    return pretty(document) + b"\n"
+
+
+def _tell(state: State | None, *, show_meta: bool) -> None:
+    members: dict[str, object] = {"bytes": 0 if state is None else len(state.content)}
+    if state is not None and state.etag:
+        members["etag"] = state.etag
+    members["version"] = str(0 if state is None else state.version)
+    typer.echo(json.dumps(members, separators=(",", ":")), err=True)
+    if show_meta:
+        typer.echo(f"version: {members['version']}\netag: {members.get('etag', '')}", err=True)
+
+
+def _document_source(file: str, kind: DocumentType) -> Path | IO[bytes] | bytes:
+    """JSON is sent as it is read; the server looks at it."""
+    if kind is not DocumentType.YAML:
+        return sys.stdin.buffer if file == "-" else Path(file)
+    try:
+        value: Any = yaml.safe_load(_read(file))
+    except (yaml.YAMLError, RecursionError, UnicodeDecodeError) as error:
+        raise failure(f"{file}: this is no YAML: {error}") from None
+    return json_bytes(value)
+
+
+def _read(file: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise failure(f"{file}: {error.strerror}") from None
+
+
+def _write(file: str, content: bytes) -> None:
+    if file == "-":
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        Path(file).write_bytes(content)
+    except OSError as error:
+        raise failure(f"{file}: {error.strerror}") from None
