@@ -71,6 +71,7 @@ async def wire(request: pytest.FixtureRequest) -> AsyncIterator[Wire]:
     app = create_app(GatewaySettings.isolated(store="mem://"))
     options = ServeOptions(is_express=request.param == "lane", drain_grace_s=0)
     async with running(app, Listener("127.0.0.1:0"), options=options) as server:
-        host, port = server.addresses[0][:2]
-        async with httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=20) as client:
+        address = server.addresses[0]
+        assert isinstance(address, tuple)
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{address[1]}", timeout=20) as client:
             yield Wire(client)
