@@ -1,5 +1,6 @@
 """The command line as a whole: late loading, one line per error, and a status for each kind of end."""
 
+import errno
 import json
 import subprocess
 import sys
@@ -90,6 +91,31 @@ def test_an_expected_error_is_one_line_and_status_1(monkeypatch: pytest.MonkeyPa
     result = CliRunner().invoke(app, ["store"])
 
     assert (result.exit_code, result.stderr) == (1, "error: no room; free some (storage_full)\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.ENAMETOOLONG, "File name too long", "aaa"), "error: aaa: File name too long\n"),
+        (OSError(errno.ENOSPC, "No space left on device"), "error: No space left on device\n"),
+    ],
+)
+def test_an_error_of_the_operating_system_is_one_line_and_status_1(
+    error: OSError, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(main, "import_module", importing(error))
+
+    result = CliRunner().invoke(app, ["store"])
+
+    assert (result.exit_code, result.stderr) == (1, told)
+
+
+def test_a_reader_that_went_away_is_no_error_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "import_module", importing(BrokenPipeError(errno.EPIPE, "Broken pipe")))
+
+    result = CliRunner().invoke(app, ["store"])
+
+    assert (result.exit_code, result.stderr) == (1, "")
 
 
 def test_ctrl_c_is_one_line_and_status_130(monkeypatch: pytest.MonkeyPatch) -> None:

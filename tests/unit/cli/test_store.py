@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -211,3 +212,29 @@ def test_progress_on_a_terminal_is_a_bar_on_stderr(
     captured = capsys.readouterr()
     assert "backup" in captured.err
     assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stream"), [(["export", "-"], "standard output"), (["import", "-"], "standard input")]
+)
+def test_a_closed_standard_stream_is_an_error_that_says_so(
+    arguments: list[str], stream: str, url: str, home: Path
+) -> None:
+    program = [str(Path(sys.executable).with_name("holdfast")), "store", *arguments, "--store", url]
+
+    ended = subprocess.run(
+        ["sh", "-c", '"$@" <&- >&-', "sh", *program], stderr=subprocess.PIPE, text=True, check=False
+    )
+
+    assert (ended.returncode, ended.stderr) == (
+        1,
+        f"error: {stream} is closed; name a file (invalid_archive)\n",
+    )
+
+
+def test_a_folder_name_that_no_system_takes_is_refused(invoke: Invoke, home: Path) -> None:
+    (home / "lines").write_text("")
+
+    result = invoke("import", "lines", "--store", f"disk://{home}/a%00b")
+
+    assert (result.exit_code, "(invalid_store_url)" in result.stderr) == (1, True)

@@ -1,5 +1,6 @@
 """`holdfast`: the command line. A command is imported when it is called, so that the others cost nothing."""
 
+import errno
 import platform
 from importlib import import_module
 from typing import Any
@@ -41,6 +42,11 @@ class PlaneGroup(TyperGroup):
             return super().invoke(ctx)
         except HoldfastError as error:
             raise failure(f"{error.detail} ({error.code})") from None
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # Nobody reads on: click ends the program without a word.
+            place = "" if error.filename is None else f"{error.filename}: "
+            raise failure(f"{place}{error.strerror or error}") from None
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
             raise typer.Exit(INTERRUPTED) from None

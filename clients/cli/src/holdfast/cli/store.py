@@ -6,7 +6,7 @@ import sys
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 import typer
 
@@ -141,6 +141,15 @@ async def _export(place: StorePlace, file: str) -> int:
     return lines
 
 
+def _open_stream(stream: TextIO | None, name: str) -> IO[bytes]:
+    """The bytes behind a standard stream, which is None in a program that was started without it."""
+    from holdfast.storage.errors import InvalidArchive
+
+    if stream is None:
+        raise InvalidArchive(f"{name} is closed; name a file")
+    return stream.buffer
+
+
 @contextmanager
 def _writable(file: str) -> Iterator[IO[bytes]]:
     """Standard output, or a file that gets its name when it is whole."""
@@ -148,8 +157,9 @@ def _writable(file: str) -> Iterator[IO[bytes]]:
     from holdfast.storage.whole_file import written_whole
 
     if file == "-":
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        out = _open_stream(sys.stdout, "standard output")
+        yield out
+        out.flush()
         return
     if Path(file).exists():
         raise InvalidArchive(f"{file} exists; name a new file")
@@ -204,7 +214,8 @@ def _readable(file: str) -> Iterator[Iterator[bytes]]:
     if file == "-":
         # A pipe may be silent for long, and the loop waits with it: Ctrl-C must not wait for the loop.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        yield iter(lambda: sys.stdin.buffer.readline(LINE_BYTES_MAX + 1), b"")
+        piped = _open_stream(sys.stdin, "standard input")
+        yield iter(lambda: piped.readline(LINE_BYTES_MAX + 1), b"")
         return
     with from_os(f"reading {file}"), Path(file).open("rb") as opened:
         yield iter(lambda: opened.readline(LINE_BYTES_MAX + 1), b"")

@@ -60,7 +60,7 @@ def disk_folder(url: str) -> Path:
     """The folder of a `disk://` URL; `disk:///var/lib/x` is absolute, `disk://~/x` is below the home folder."""
     parts = urlsplit(url)
     folder = unquote(parts.netloc + parts.path)
-    if not folder or parts.query or parts.fragment:
+    if not folder or "\0" in folder or parts.query or parts.fragment:
         raise InvalidStoreUrl(f"{url}: a disk store is named by its folder, as in disk:///var/lib/holdfast")
     return Path(folder).expanduser().absolute()
 
