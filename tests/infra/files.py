@@ -4,7 +4,7 @@ import errno
 import threading
 from pathlib import Path
 
-from holdfast.storage.disk.segment import DiskFile
+from holdfast.storage.disk.segment import RECORD_HEAD_BYTES, DiskFile
 
 
 class LossyFile(DiskFile):
@@ -35,6 +35,18 @@ class GatedFile(DiskFile):
     def sync(self) -> None:
         self.gate.wait()
         super().sync()
+
+
+class UnmarkableFile(DiskFile):
+    """Takes records, and fails when the journal, fallen idle, leaves its mark behind them."""
+
+    has_failed = threading.Event()
+
+    def pwrite(self, data: bytes, offset: int) -> None:
+        if len(data) == RECORD_HEAD_BYTES:
+            UnmarkableFile.has_failed.set()
+            raise OSError(errno.EIO, "Input/output error")
+        super().pwrite(data, offset)
 
 
 class FullFile(DiskFile):

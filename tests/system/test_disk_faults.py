@@ -14,9 +14,10 @@ from holdfast.storage.disk.store import open_disk
 from holdfast.storage.errors import Conflict, StoreFull, StoreLocked, StoreReadOnly
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import ABSENT, Batch, Transaction
-from tests.infra.files import FullFile, GatedFile
+from tests.infra.files import FullFile, GatedFile, UnmarkableFile
 
 OPTIONS = StoreOptions(journal_segment_bytes=1 << 20, free_bytes_min=0)
+TIMEOUT_S = 10
 
 
 @pytest.fixture(autouse=True)
@@ -141,6 +142,20 @@ async def test_a_full_device_refuses_writes_and_goes_on_when_there_is_room(tmp_p
         record = await store.get(b"a")
         assert record is not None
         assert (record.value, record.version) == (b"3", 2)
+
+
+async def test_a_mark_that_can_not_be_written_stops_no_commit(tmp_path: Path) -> None:
+    async with open_disk(tmp_path, OPTIONS, file_factory=UnmarkableFile) as store:
+        await store.commit(Batch(puts={b"a": b"1"}))
+        await asyncio.to_thread(UnmarkableFile.has_failed.wait, TIMEOUT_S)
+
+        async with asyncio.timeout(TIMEOUT_S):
+            await store.commit(Batch(puts={b"a": b"2"}))
+
+    async with open_disk(tmp_path, OPTIONS) as store:
+        record = await store.get(b"a")
+        assert record is not None
+        assert (record.value, record.version) == (b"2", 2)
 
 
 async def test_what_a_transaction_read_of_a_lost_group_is_never_taken_for_real(tmp_path: Path) -> None:

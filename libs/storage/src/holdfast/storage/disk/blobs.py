@@ -15,10 +15,10 @@ from typing import BinaryIO, Protocol, Self
 
 from holdfast.common.ids import uuid7
 from holdfast.storage.blob import checked_end, checked_id
-from holdfast.storage.disk.journal import sync_folder
 from holdfast.storage.errors import BlobNotFound, InvalidBatch, StoreCorrupt
 from holdfast.storage.foreign import from_os
 from holdfast.storage.port import BlobInfo, BlobRef
+from holdfast.storage.whole_file import sync_folder
 
 CHUNK_BYTES = 64 << 10
 STEP_BYTES = 1 << 20  # What one trip to a thread reads or writes.

@@ -18,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from holdfast.common import failpoint
+from holdfast.common.logging import get_logger
 from holdfast.storage.disk import segment
 from holdfast.storage.disk.segment import JournalFile, JournalFileFactory
 from holdfast.storage.errors import StorageError, StoreCorrupt, StoreFull, StoreReadOnly
@@ -25,11 +26,14 @@ from holdfast.storage.foreign import NO_ROOM
 from holdfast.storage.local.staging import Staged
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.options import StoreOptions
+from holdfast.storage.whole_file import sync_folder
 
 GROUP_BYTES_MAX = 16 << 20
 SPARES_MAX = 1
 ROOM_CHECK_S = 0.05
 MARK_AFTER_S = 0.02  # Idle this long, the mark is written: it must not stand in the way of the next commit.
+
+_log = get_logger("storage.backend.core")
 
 Queued = tuple[bytes, Staged]
 
@@ -178,10 +182,10 @@ class DiskJournal:
             if group:
                 self._write_group(group)
             elif self._is_stopping:
-                self._leave_mark()
+                self._try_to_leave_mark()
                 return
             elif not self._wake.acquire(timeout=MARK_AFTER_S):
-                self._leave_mark()
+                self._try_to_leave_mark()
                 self._wake.acquire()
 
     def _take(self) -> list[Queued]:
@@ -266,6 +270,13 @@ class DiskJournal:
         self._offset = segment.HEADER_BYTES
         self._revision = base_revision
 
+    def _try_to_leave_mark(self) -> None:
+        """Nobody waits for this one, and nothing is lost without it; a broken device is met by the next commit."""
+        try:
+            self._leave_mark()
+        except OSError as error:
+            _log.warn("storage.journal.mark_failed", reason=str(error))
+
     def _leave_mark(self) -> None:
         if self._file is None or self._error is not None or self._offset == segment.HEADER_BYTES:
             return
@@ -297,15 +308,6 @@ class DiskJournal:
         if not is_fatal:
             with self._lock:
                 self._error = None
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _full(folder: Path) -> StoreFull:
