@@ -29,11 +29,7 @@ async def test_fifty_kills_under_load_lose_and_tear_nothing(tmp_path: Path) -> N
         acknowledged = run_and_kill(tmp_path, acknowledgements=rng.randint(1, 400))
         for line in acknowledged:
             writer, count, revision = map(int, line.split())
-            assert (
-                count == ledger.get(writer, (0, 0))[0] + 1
-                or writer not in ledger
-                or count > ledger[writer][0]
-            )
+            assert count > ledger.get(writer, (0, 0))[0], "a writer went back"
             ledger[writer] = (count, revision)
         async with open_disk(tmp_path, OPTIONS) as store:
             await check_ledger(store, ledger)
