@@ -106,7 +106,11 @@ class FakePlane:
             return reply(503, {"Retry-After": "8"}, error="shutdown_draining", retry_after_seconds=8)
         if key.holder is not None:
             return reply(
-                409, {"Retry-After": "30"}, error="waiting", detail="lease already held", retry_after_seconds=30
+                409,
+                {"Retry-After": "30"},
+                error="waiting",
+                detail="lease already held",
+                retry_after_seconds=30,
             )
         key.token += 1
         key.holder = {
@@ -162,7 +166,9 @@ class FakePlane:
             return reply(409, error="version_conflict", current_version=current)
         key.staged = request.body
         etag = _etag(request.body)
-        return reply(200, new_version=key.version + 1, new_state_etag=etag, bytes=len(request.body), metadata={})
+        return reply(
+            200, new_version=key.version + 1, new_state_etag=etag, bytes=len(request.body), metadata={}
+        )
 
     def _describe(self, request: Seen) -> Reply:
         return reply(200, namespace="default", key=request.query["key"], version=0, metadata={})

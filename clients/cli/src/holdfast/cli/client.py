@@ -22,6 +22,7 @@ from holdfast.lql.application import apply_mutations
 
 app = typer.Typer(
     name="client",
+    add_completion=False,
     no_args_is_help=True,
     help="Work with a running plane. `acquire` exports what the other commands need; any option wins over it.",
     epilog='Example:  eval "$(holdfast client acquire --key orders)"; holdfast client get; holdfast client release',

@@ -14,6 +14,7 @@ from holdfast.client.sync.attachments import PublicAttachments
 
 app = typer.Typer(
     name="attachments",
+    add_completion=False,
     no_args_is_help=True,
     help="Files beside a document: staged under a lease, published by its release.",
     epilog="Example:  holdfast client attachments put --name photo.jpg --file photo.jpg",

@@ -32,7 +32,7 @@ _PASSED_ON: Final = (
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _FROM_THE_TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
 
-app = typer.Typer(name="lock")
+app = typer.Typer(name="lock", add_completion=False)
 
 
 @app.command(
