@@ -47,11 +47,20 @@ def test_every_command_explains_itself(command: list[str]) -> None:
     assert "Usage:" in result.output
 
 
-@pytest.mark.parametrize("command", [item for item in COMMANDS if item[:1] != ["config"]], ids=" ".join)
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_command_shows_an_example(command: list[str]) -> None:
     result = CliRunner().invoke(app, [*command, "--help"])
 
     assert "Example" in result.output
+
+
+@pytest.mark.parametrize("command", [["serve"], ["store"], ["config"]], ids=" ".join)
+def test_completion_is_offered_for_the_whole_program_only(command: list[str]) -> None:
+    whole = CliRunner().invoke(app, ["--help"])
+    part = CliRunner().invoke(app, [*command, "--help"])
+
+    assert "--install-completion" in whole.output
+    assert "--install-completion" not in part.output
 
 
 def test_version_tells_both_ways() -> None:

@@ -19,7 +19,13 @@ from holdfast.queue.settings import QueueSettings
 from holdfast.state.settings import StateSettings
 from holdfast.txn.settings import TxnSettings
 
-app = typer.Typer(name="config", help="Write and inspect the configuration.", no_args_is_help=True)
+app = typer.Typer(
+    name="config",
+    no_args_is_help=True,
+    add_completion=False,
+    help="Write and inspect the configuration.",
+    epilog="Examples:  holdfast config gen  |  holdfast config show --output json",
+)
 
 # fmt: off
 GENERATED_KEYS = (
@@ -86,7 +92,7 @@ def default_config() -> str:
     return "\n".join(lines) + "\n"
 
 
-@app.command("gen")
+@app.command("gen", epilog="Examples:  holdfast config gen  |  holdfast config gen --stdout")
 def generate(
     out: Annotated[
         Path | None, typer.Option("--out", help="Write here instead of <config dir>/config.yaml.")
@@ -122,7 +128,7 @@ def _write_private(path: Path, text: str, force: bool) -> None:
         raise failure(f"cannot write {path}: {error.strerror}") from None
 
 
-@app.command("show")
+@app.command("show", epilog="Examples:  holdfast config show  |  holdfast config show --service leases")
 def show(
     output: Output = OutputFormat.TEXT,
     config: Annotated[str | None, typer.Option("--config", "-c", help="Config file (YAML).")] = None,

@@ -10,7 +10,7 @@ from holdfast.common.server import PlaneServer
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 
-app = typer.Typer(name="serve")
+app = typer.Typer(name="serve", add_completion=False)
 
 _EXAMPLES = (
     "Examples:  holdfast serve  |  holdfast serve --store mem:// --listen 127.0.0.1:0  |  "

@@ -23,6 +23,7 @@ T = TypeVar("T")
 app = typer.Typer(
     name="store",
     no_args_is_help=True,
+    add_completion=False,
     help="Back up, restore, verify, export, import and tend a store. A disk store must not be in use by a server.",
     epilog="Examples:  holdfast store verify  |  holdfast store backup /backups --store disk:///var/lib/holdfast",
 )
