@@ -9,8 +9,10 @@ import hashlib
 import os
 import zlib
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from struct import Struct
+from threading import Lock
 from typing import BinaryIO, Protocol, Self
 
 from holdfast.common.ids import uuid7
@@ -110,26 +112,36 @@ class Wall(Protocol):
 
 
 class FileBlobWriter:
-    """One blob on its way in."""
+    """One blob on its way in.
+
+    A cancelled task does not stop a thread: the steps take turns by a lock, and the last one, `_discard`, finds what
+    any earlier one has left.
+    """
 
     def __init__(self, blob_id: str, incoming: Path, final: Path) -> None:
         self._id = blob_id
         self._incoming = incoming
         self._final = final
+        self._turn = Lock()
+        self._is_over = False
         self._file: BinaryIO | None = None
         self._pending = bytearray()
         self._sha256 = hashlib.sha256()
         self._size_bytes = 0
 
     async def __aenter__(self) -> Self:
-        with from_os("creating a blob"):
-            self._file = await asyncio.to_thread(self._open)
+        try:
+            with from_os("creating a blob"):
+                await asyncio.to_thread(self._open)
+        except BaseException:
+            await self.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._file is not None:
-            file, self._file = self._file, None
-            await asyncio.to_thread(self._discard, file)
+        if not self._is_over:
+            # Shielded, because a second cancellation would take it out of the queue of the threads.
+            await asyncio.shield(asyncio.to_thread(self._discard))
 
     async def write(self, chunk: bytes) -> None:
         self._pending += chunk
@@ -139,46 +151,60 @@ class FileBlobWriter:
 
     async def finish(self) -> BlobRef:
         await self._store(len(self._pending))
-        assert self._file is not None, "finish outside of `async with`"
-        file, self._file = self._file, None
         with from_os(f"finishing blob {self._id}"):
-            await asyncio.to_thread(self._keep, file)
+            await asyncio.to_thread(self._keep)
         return BlobRef(self._id, self._size_bytes, self._sha256.digest())
 
     async def _store(self, count: int) -> None:
-        assert self._file is not None, "write outside of `async with`"
+        assert not self._is_over, "write or finish after the end"
         piece = bytes(memoryview(self._pending)[:count])
         del self._pending[:count]
         with from_os(f"writing blob {self._id}"):
-            await asyncio.to_thread(self._append, self._file, piece)
+            await asyncio.to_thread(self._append, piece)
         self._size_bytes += count
 
-    def _open(self) -> BinaryIO:
-        file = self._incoming.open("xb")
-        file.write(_HEADER.pack(_MAGIC, 0))
-        return file
+    def _open(self) -> None:
+        with self._turn:
+            if not self._is_over:
+                self._file = self._incoming.open("xb")
+                self._file.write(_HEADER.pack(_MAGIC, 0))
 
-    def _append(self, file: BinaryIO, piece: bytes) -> None:
-        self._sha256.update(piece)
-        for at in range(0, len(piece), CHUNK_BYTES):
-            chunk = piece[at : at + CHUNK_BYTES]
-            file.write(chunk)
-            file.write(_CRC.pack(zlib.crc32(chunk)))
+    def _append(self, piece: bytes) -> None:
+        with self._turn:
+            if self._is_over:
+                return
+            assert self._file is not None, "write outside of `async with`"
+            self._sha256.update(piece)
+            for at in range(0, len(piece), CHUNK_BYTES):
+                chunk = piece[at : at + CHUNK_BYTES]
+                self._file.write(chunk)
+                self._file.write(_CRC.pack(zlib.crc32(chunk)))
 
-    def _keep(self, file: BinaryIO) -> None:
-        with file:
-            file.seek(0)
-            file.write(_HEADER.pack(_MAGIC, self._size_bytes))
-            file.flush()
-            os.fsync(file.fileno())
-        self._final.parent.mkdir(mode=0o700, exist_ok=True)
-        self._incoming.rename(self._final)
-        sync_folder(self._final.parent)
-        sync_folder(self._final.parent.parent)
+    def _keep(self) -> None:
+        with self._turn:
+            if self._is_over:
+                return
+            assert self._file is not None, "finish outside of `async with`"
+            self._file.seek(0)
+            self._file.write(_HEADER.pack(_MAGIC, self._size_bytes))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._final.parent.mkdir(mode=0o700, exist_ok=True)
+            self._incoming.rename(self._final)
+            self._is_over = True
+            self._file.close()
+            sync_folder(self._final.parent)
+            sync_folder(self._final.parent.parent)
 
-    def _discard(self, file: BinaryIO) -> None:
-        file.close()
-        self._incoming.unlink(missing_ok=True)
+    def _discard(self) -> None:
+        with self._turn:
+            if self._is_over:
+                return
+            self._is_over = True
+            if self._file is not None:
+                self._incoming.unlink(missing_ok=True)
+                with suppress(OSError):  # What it still had to write may find no room.
+                    self._file.close()
 
 
 def _infos(folder: Path) -> list[BlobInfo]:
