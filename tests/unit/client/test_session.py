@@ -335,7 +335,7 @@ def test_what_would_break_the_request_is_refused_here(url: str) -> None:
 def test_a_server_that_is_not_there_is_named(plane: FakePlane) -> None:
     with (
         Client("http://127.0.0.1:1") as client,
-        pytest.raises(TransportFailed, match="127.0.0.1:1") as failed,
+        pytest.raises(TransportFailed, match=r"127\.0\.0\.1:1") as failed,
     ):
         client.get("orders")
 
