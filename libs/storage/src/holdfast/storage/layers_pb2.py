@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from holdfast.storage import records_pb2 as holdfast_dot_storage_dot_records__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dholdfast/storage/layers.proto\x12\x10holdfast.storage\x1a\x1eholdfast/storage/records.proto\"\x91\x01\n\x05Lease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0e\n\x06txn_id\x18\x03 \x01(\t\x12\x13\n\x0bis_explicit\x18\x04 \x01(\x08\x12\x15\n\rexpires_at_ms\x18\x05 \x01(\x03\x12\x15\n\rfencing_token\x18\x06 \x01(\x03\x12\x14\n\x0cupdated_at_s\x18\x07 \x01(\x03\"~\n\x08\x44ocument\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x0c\n\x04\x65tag\x18\x02 \x01(\t\x12*\n\x07\x63ontent\x18\x03 \x01(\x0b\x32\x19.holdfast.storage.Payload\x12\x11\n\tis_hidden\x18\x04 \x01(\x08\x12\x14\n\x0cupdated_at_s\x18\x05 \x01(\x03\"\x8c\x01\n\x05Stage\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x12\n\nis_removed\x18\x02 \x01(\x08\x12\x0c\n\x04\x65tag\x18\x03 \x01(\t\x12*\n\x07\x63ontent\x18\x04 \x01(\x0b\x32\x19.holdfast.storage.Payload\x12\x16\n\tis_hidden\x18\x05 \x01(\x08H\x00\x88\x01\x01\x42\x0c\n\n_is_hiddenb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dholdfast/storage/layers.proto\x12\x10holdfast.storage\x1a\x1eholdfast/storage/records.proto\"\x91\x01\n\x05Lease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0e\n\x06txn_id\x18\x03 \x01(\t\x12\x13\n\x0bis_explicit\x18\x04 \x01(\x08\x12\x15\n\rexpires_at_ms\x18\x05 \x01(\x03\x12\x15\n\rfencing_token\x18\x06 \x01(\x03\x12\x14\n\x0cupdated_at_s\x18\x07 \x01(\x03\"\x98\x01\n\x08\x44ocument\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x0c\n\x04\x65tag\x18\x02 \x01(\t\x12*\n\x07\x63ontent\x18\x03 \x01(\x0b\x32\x19.holdfast.storage.Payload\x12\x11\n\tis_hidden\x18\x04 \x01(\x08\x12\x14\n\x0cupdated_at_s\x18\x05 \x01(\x03\x12\x18\n\x10\x61ttachment_count\x18\x06 \x01(\x03\"\xf8\x01\n\x05Stage\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x12\n\nis_removed\x18\x02 \x01(\x08\x12\x0c\n\x04\x65tag\x18\x03 \x01(\t\x12*\n\x07\x63ontent\x18\x04 \x01(\x0b\x32\x19.holdfast.storage.Payload\x12\x16\n\tis_hidden\x18\x05 \x01(\x08H\x00\x88\x01\x01\x12\x1a\n\x12\x63lears_attachments\x18\x06 \x01(\x08\x12\x18\n\x10\x61ttachment_count\x18\x07 \x01(\x03\x12\x1d\n\x15\x61ttachment_cost_bytes\x18\x08 \x01(\x03\x12\x15\n\rcharged_bytes\x18\t \x01(\x03\x42\x0c\n\n_is_hidden\"\x1a\n\tStageCost\x12\r\n\x05\x62ytes\x18\x01 \x01(\x03\"\xbb\x01\n\nAttachment\x12\n\n\x02id\x18\x01 \x01(\t\x12\x14\n\x0c\x63ontent_type\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06sha256\x18\x04 \x01(\x0c\x12\x12\n\ncontent_id\x18\x05 \x01(\t\x12\'\n\x04\x62lob\x18\x06 \x01(\x0b\x32\x19.holdfast.storage.BlobRef\x12\x14\n\x0c\x63reated_at_s\x18\x07 \x01(\x03\x12\x14\n\x0cupdated_at_s\x18\x08 \x01(\x03\"a\n\x10StagedAttachment\x12\x30\n\nattachment\x18\x01 \x01(\x0b\x32\x1c.holdfast.storage.Attachment\x12\x1b\n\x13replaced_content_id\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,8 +34,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_LEASE']._serialized_start=84
   _globals['_LEASE']._serialized_end=229
-  _globals['_DOCUMENT']._serialized_start=231
-  _globals['_DOCUMENT']._serialized_end=357
-  _globals['_STAGE']._serialized_start=360
-  _globals['_STAGE']._serialized_end=500
+  _globals['_DOCUMENT']._serialized_start=232
+  _globals['_DOCUMENT']._serialized_end=384
+  _globals['_STAGE']._serialized_start=387
+  _globals['_STAGE']._serialized_end=635
+  _globals['_STAGECOST']._serialized_start=637
+  _globals['_STAGECOST']._serialized_end=663
+  _globals['_ATTACHMENT']._serialized_start=666
+  _globals['_ATTACHMENT']._serialized_end=853
+  _globals['_STAGEDATTACHMENT']._serialized_start=855
+  _globals['_STAGEDATTACHMENT']._serialized_end=952
 # @@protoc_insertion_point(module_scope)

@@ -70,12 +70,14 @@ class Document(_message.Message):
     CONTENT_FIELD_NUMBER: _builtins.int
     IS_HIDDEN_FIELD_NUMBER: _builtins.int
     UPDATED_AT_S_FIELD_NUMBER: _builtins.int
+    ATTACHMENT_COUNT_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Number of committed changes."""
     etag: _builtins.str
     """Empty: there is no content."""
     is_hidden: _builtins.bool
     updated_at_s: _builtins.int
+    attachment_count: _builtins.int
     @_builtins.property
     def content(self) -> _records_pb2.Payload: ...
     def __init__(
@@ -86,10 +88,11 @@ class Document(_message.Message):
         content: _records_pb2.Payload | None = ...,
         is_hidden: _builtins.bool = ...,
         updated_at_s: _builtins.int = ...,
+        attachment_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "etag", b"etag", "is_hidden", b"is_hidden", "updated_at_s", b"updated_at_s", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_count", b"attachment_count", "content", b"content", "etag", b"etag", "is_hidden", b"is_hidden", "updated_at_s", b"updated_at_s", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -106,11 +109,23 @@ class Stage(_message.Message):
     ETAG_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
     IS_HIDDEN_FIELD_NUMBER: _builtins.int
+    CLEARS_ATTACHMENTS_FIELD_NUMBER: _builtins.int
+    ATTACHMENT_COUNT_FIELD_NUMBER: _builtins.int
+    ATTACHMENT_COST_BYTES_FIELD_NUMBER: _builtins.int
+    CHARGED_BYTES_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     is_removed: _builtins.bool
     etag: _builtins.str
     """Empty: no content is staged."""
     is_hidden: _builtins.bool
+    clears_attachments: _builtins.bool
+    """What is committed goes; what is staged stays."""
+    attachment_count: _builtins.int
+    """After the commit, unless the document is removed: then all go."""
+    attachment_cost_bytes: _builtins.int
+    """What the decision has to write for attachments. 0: none is staged."""
+    charged_bytes: _builtins.int
+    """This key's part of the transaction's StageCost."""
     @_builtins.property
     def content(self) -> _records_pb2.Payload: ...
     def __init__(
@@ -121,13 +136,112 @@ class Stage(_message.Message):
         etag: _builtins.str = ...,
         content: _records_pb2.Payload | None = ...,
         is_hidden: _builtins.bool | None = ...,
+        clears_attachments: _builtins.bool = ...,
+        attachment_count: _builtins.int = ...,
+        attachment_cost_bytes: _builtins.int = ...,
+        charged_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_is_hidden", b"_is_hidden", "content", b"content", "is_hidden", b"is_hidden"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_hidden", b"_is_hidden", "content", b"content", "etag", b"etag", "is_hidden", b"is_hidden", "is_removed", b"is_removed", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_is_hidden", b"_is_hidden", "attachment_cost_bytes", b"attachment_cost_bytes", "attachment_count", b"attachment_count", "charged_bytes", b"charged_bytes", "clears_attachments", b"clears_attachments", "content", b"content", "etag", b"etag", "is_hidden", b"is_hidden", "is_removed", b"is_removed", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__is_hidden: _TypeAlias = _typing.Literal["is_hidden"]  # noqa: Y015
     _WhichOneofArgType__is_hidden: _TypeAlias = _typing.Literal["_is_hidden", b"_is_hidden"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__is_hidden) -> _WhichOneofReturnType__is_hidden | None: ...
 
 Global___Stage: _TypeAlias = Stage  # noqa: Y015
+
+@_typing.final
+class StageCost(_message.Message):
+    """("stagecost", transaction): what its decision has to write, which is one batch and so is bounded."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BYTES_FIELD_NUMBER: _builtins.int
+    bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StageCost: _TypeAlias = StageCost  # noqa: Y015
+
+@_typing.final
+class Attachment(_message.Message):
+    """("att", namespace, key, name): a committed attachment. Its content lies in ("attdata", namespace, key, content_id) while
+    it is small, so that neither a list nor a decision has to move it, and in a blob when it is not.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    CONTENT_TYPE_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    SHA256_FIELD_NUMBER: _builtins.int
+    CONTENT_ID_FIELD_NUMBER: _builtins.int
+    BLOB_FIELD_NUMBER: _builtins.int
+    CREATED_AT_S_FIELD_NUMBER: _builtins.int
+    UPDATED_AT_S_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    content_type: _builtins.str
+    size_bytes: _builtins.int
+    sha256: _builtins.bytes
+    content_id: _builtins.str
+    """Each upload has its own; an encrypted blob is bound to it."""
+    created_at_s: _builtins.int
+    updated_at_s: _builtins.int
+    @_builtins.property
+    def blob(self) -> _records_pb2.BlobRef: ...
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        content_type: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+        sha256: _builtins.bytes = ...,
+        content_id: _builtins.str = ...,
+        blob: _records_pb2.BlobRef | None = ...,
+        created_at_s: _builtins.int = ...,
+        updated_at_s: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["blob", b"blob"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blob", b"blob", "content_id", b"content_id", "content_type", b"content_type", "created_at_s", b"created_at_s", "id", b"id", "sha256", b"sha256", "size_bytes", b"size_bytes", "updated_at_s", b"updated_at_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Attachment: _TypeAlias = Attachment  # noqa: Y015
+
+@_typing.final
+class StagedAttachment(_message.Message):
+    """("stageatt", transaction, namespace, key, name): what this transaction will make of a name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTACHMENT_FIELD_NUMBER: _builtins.int
+    REPLACED_CONTENT_ID_FIELD_NUMBER: _builtins.int
+    replaced_content_id: _builtins.str
+    """The record in attdata that this makes needless."""
+    @_builtins.property
+    def attachment(self) -> Global___Attachment:
+        """None: it is deleted."""
+
+    def __init__(
+        self,
+        *,
+        attachment: Global___Attachment | None = ...,
+        replaced_content_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attachment", b"attachment"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment", b"attachment", "replaced_content_id", b"replaced_content_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StagedAttachment: _TypeAlias = StagedAttachment  # noqa: Y015

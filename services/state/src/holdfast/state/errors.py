@@ -56,3 +56,51 @@ class ExpectedBytesMismatch(HoldfastError):
     """The body has another size than the caller meant to send."""
 
     code, status = "expected_bytes_mismatch", 409
+
+
+class TransactionTooLarge(HoldfastError):
+    """The transaction has staged as much as one commit takes: release it, then go on in the next one."""
+
+    code, status = "transaction_too_large", 413
+
+
+class MissingAttachment(HoldfastError):
+    """No name was given, or neither a name nor an id."""
+
+    code, status = "missing_attachment", 400
+
+
+class InvalidAttachment(HoldfastError):
+    """A name or a content type that is too long, no UTF-8, or has control characters where it may have none."""
+
+    code, status = "invalid_attachment", 400
+
+
+class InvalidMaxBytes(HoldfastError):
+    """`max_bytes` is no size."""
+
+    code, status = "invalid_max_bytes", 400
+
+
+class AttachmentNotFound(HoldfastError):
+    """This caller sees no such attachment."""
+
+    code, status = "attachment_not_found", 404
+
+
+class TooManyAttachments(HoldfastError):
+    """The key has as many attachments as a key may have."""
+
+    code, status = "too_many_attachments", 409
+
+
+class AttachmentTooLarge(HoldfastError):
+    """The upload is above its limit; nothing of it was staged."""
+
+    code, status = "attachment_too_large", 413
+
+
+class DocumentTooLarge(HoldfastError):
+    """The mutated document would be above the limit of JSON documents; nothing was staged."""
+
+    code, status = "document_too_large", 413

@@ -85,7 +85,33 @@ class ExpectedBody(NamedTuple):
         return cls(size_bytes, digest.lower() if digest else None)
 
     def check(self, body: bytes) -> None:
-        if self.size_bytes is not None and self.size_bytes != len(body):
-            raise ExpectedBytesMismatch(f"the body has {len(body)} bytes, {self.size_bytes} were expected")
-        if self.sha256 is not None and self.sha256 != sha256(body).hexdigest():
+        """A body in memory."""
+        counter = self.counter()
+        counter.add(body)
+        counter.check()
+
+    def counter(self) -> "SentBody":
+        return SentBody(self)
+
+
+class SentBody:
+    """A body as it is sent, compared with what was expected of it. It is hashed only for a caller who asks."""
+
+    def __init__(self, expected: ExpectedBody) -> None:
+        self._expected = expected
+        self._hash = None if expected.sha256 is None else sha256()
+        self.size_bytes = 0
+
+    def add(self, piece: bytes) -> None:
+        self.size_bytes += len(piece)
+        if self._hash is not None:
+            self._hash.update(piece)
+
+    def check(self) -> None:
+        expected = self._expected
+        if expected.size_bytes is not None and expected.size_bytes != self.size_bytes:
+            raise ExpectedBytesMismatch(
+                f"the body has {self.size_bytes} bytes, {expected.size_bytes} were expected"
+            )
+        if self._hash is not None and self._hash.hexdigest() != expected.sha256:
             raise ExpectedSha256Mismatch("the body does not have the expected SHA-256")

@@ -5,30 +5,20 @@ does not exist.
 """
 
 from collections.abc import AsyncIterator, Sequence
-from hashlib import sha256
-from typing import NamedTuple
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
-from holdfast.state import staging
-from holdfast.state.staging import NOTHING, Expectation, View
-from holdfast.storage.layers import DOCUMENTS, LEASES, STAGES
-from holdfast.storage.layers_pb2 import Document, Lease, Stage
-from holdfast.storage.leasing import Claim, Current, KeyRefusal, check_claim
+from holdfast.state import attachment_records, staging
+from holdfast.state.fields import ExpectedBody
+from holdfast.state.holding import STAGE_COSTS, Holding, read_holding, write_stage
+from holdfast.state.intake import PIECE_BYTES, Content, Intake, take_document
+from holdfast.state.staging import ANYTHING, NOTHING, Expectation, View
+from holdfast.storage.layers import DOCUMENTS, STAGES
+from holdfast.storage.leasing import Claim
 from holdfast.storage.port import Store, Transaction
 from holdfast.storage.records_pb2 import Payload
 from holdfast.storage.resource import Decision, Member
 from holdfast.storage.tables import blob_message, blob_ref
-
-INLINE_BYTES_MAX = 64 << 10
-
-
-class Content(NamedTuple):
-    """A compacted document on its way in: in its record, or in a blob that is already durable."""
-
-    payload: Payload
-    etag: str
-    size_bytes: int
 
 
 class StateService:
@@ -45,30 +35,40 @@ class StateService:
         document = await DOCUMENTS.get(self._store, *member)
         return staging.committed_view(document or NOTHING)
 
-    async def get_leased(self, member: Member, claim: Claim) -> View:
+    async def get_leased(self, member: Member, claim: Claim, expectation: Expectation = ANYTHING) -> View:
         """What the holder of the lease sees: its own staged changes over what is committed."""
 
         async def read(tx: Transaction) -> View:
-            _, document, stage = await self._read(tx, member, claim)
-            return staging.staged_view(document, stage)
+            holding = await self._held(tx, member, claim)
+            staging.check(expectation, holding.document, holding.stage)
+            return staging.staged_view(holding.document, holding.stage)
 
         return await self._store.transact(read)
 
-    def open_content(self, member: Member, payload: Payload) -> AsyncIterator[bytes]:
+    def open_content(self, member: Member, content: Payload) -> AsyncIterator[bytes]:
         """The bytes of a document that lies in a blob."""
-        return self._store.blobs.read(blob_ref(payload.blob), context=_blob_context(member))
+        return self._store.blobs.read(blob_ref(content.blob), context=_blob_context(member))
+
+    async def read_whole(self, member: Member, view: View) -> bytes:
+        """The document in memory, whatever its size; empty when there is none."""
+        if view.content is None or not view.content.HasField("blob"):
+            return view.content.inline if view.content is not None else b""
+        return b"".join([piece async for piece in self.open_content(member, view.content)])
 
     # -- content on its way in
 
+    async def take_document(
+        self, member: Member, pieces: AsyncIterator[bytes], expected: ExpectedBody, bytes_max: int
+    ) -> Content:
+        """A document that streams in; nothing is staged yet."""
+        return await take_document(self._intake(member), pieces, expected, bytes_max)
+
     async def content_of(self, member: Member, text: bytes) -> Content:
         """A compacted document in memory; a large one goes to a blob first."""
-        etag = sha256(text).hexdigest()
-        if len(text) <= INLINE_BYTES_MAX:
-            return Content(Payload(inline=text, size_bytes=len(text)), etag, len(text))
-        async with self._store.blobs.create(context=_blob_context(member)) as writer:
-            await writer.write(text)
-            ref = await writer.finish()
-        return Content(Payload(blob=blob_message(ref), size_bytes=len(text)), etag, len(text))
+        async with self._intake(member) as intake:
+            for start in range(0, len(text), PIECE_BYTES):
+                await intake.write(text[start : start + PIECE_BYTES])
+            return await intake.finish()
 
     # -- staged changes
 
@@ -80,29 +80,36 @@ class StateService:
         expectation: Expectation,
         is_hidden: bool | None = None,
     ) -> View:
-        def change(document: Document, stage: Stage | None) -> Stage:
-            staged = staging.updated(document, stage, content.payload, content.etag)
-            return staged if is_hidden is None else staging.hidden(document, staged, is_hidden)
-
         async def update(tx: Transaction) -> View:
-            lease, document, stage = await self._read(tx, member, claim)
-            staging.check(expectation, document, stage)
-            staged = change(document, stage)
-            self._stage(tx, member, lease, staged)
-            return staging.staged_view(document, staged)
+            holding = await self._held(tx, member, claim)
+            staging.check(expectation, holding.document, holding.stage)
+            return await _stage_content(tx, holding, content, is_hidden)
 
         view = await self._store.transact(update)
         if failpoint.ARMED:
             failpoint.hit("update.answer")
         return view
 
+    async def replace(
+        self, member: Member, claim: Claim, seen: View, content: Content, is_hidden: bool | None = None
+    ) -> View | None:
+        """As update, if the holder still sees what it saw; None if it does not."""
+
+        async def replace(tx: Transaction) -> View | None:
+            holding = await self._held(tx, member, claim)
+            if staging.staged_view(holding.document, holding.stage) != seen:
+                return None
+            return await _stage_content(tx, holding, content, is_hidden)
+
+        return await self._store.transact(replace)
+
     async def hide(self, member: Member, claim: Claim, is_hidden: bool, expectation: Expectation) -> View:
         async def hide(tx: Transaction) -> View:
-            lease, document, stage = await self._read(tx, member, claim)
-            staging.check(expectation, document, stage)
-            staged = staging.hidden(document, stage, is_hidden)
-            self._stage(tx, member, lease, staged)
-            return staging.staged_view(document, staged)
+            holding = await self._held(tx, member, claim)
+            staging.check(expectation, holding.document, holding.stage)
+            staged = staging.hidden(holding.document, holding.stage, is_hidden)
+            await write_stage(tx, holding, staged)
+            return staging.staged_view(holding.document, staged)
 
         return await self._store.transact(hide)
 
@@ -110,12 +117,13 @@ class StateService:
         """Whether there was something to remove, and the version that its removal will have."""
 
         async def remove(tx: Transaction) -> tuple[bool, int]:
-            lease, document, stage = await self._read(tx, member, claim)
-            staging.check(expectation, document, stage)
-            staged = staging.removed(document, stage)
+            holding = await self._held(tx, member, claim)
+            staging.check(expectation, holding.document, holding.stage)
+            staged = staging.removed(holding.document, holding.stage)
             if staged is None:
-                return False, document.version
-            self._stage(tx, member, lease, staged)
+                return False, holding.version
+            await attachment_records.drop_staged(tx, holding.lease.txn_id, member, holding.stage)
+            await write_stage(tx, holding, staged)
             return True, staged.version
 
         return await self._store.transact(remove)
@@ -126,32 +134,43 @@ class StateService:
         self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
     ) -> None:
         """Publish or drop what the transaction staged."""
+        is_charged = False
         for member in members:
             stage = await STAGES.get(tx, txn_id, *member)
             if stage is None:
                 continue
             STAGES.delete(tx, txn_id, *member)
+            is_charged = is_charged or bool(stage.charged_bytes)
+            await attachment_records.apply(tx, txn_id, member, stage, decision)
             if decision is Decision.COMMIT:
                 document = await DOCUMENTS.get(tx, *member) or NOTHING
                 published = staging.published(document, stage, self._clock.now_ms() // 1000)
                 DOCUMENTS.put(tx, published, *member, blobs=staging.blobs_of(published))
+        if is_charged:
+            STAGE_COSTS.delete(tx, txn_id)
 
     # -- small parts
 
-    async def _read(
-        self, tx: Transaction, member: Member, claim: Claim
-    ) -> tuple[Lease, Document, Stage | None]:
-        lease = await LEASES.get(tx, *member)
-        document = await DOCUMENTS.get(tx, *member) or NOTHING
-        try:
-            held = check_claim(claim, lease, self._clock.now_ms())
-        except KeyRefusal as refusal:
-            refusal.current = Current.of(document)
-            raise
-        return held, document, await STAGES.get(tx, held.txn_id, *member)
+    async def _held(self, tx: Transaction, member: Member, claim: Claim) -> Holding:
+        return await read_holding(tx, member, claim, self._clock.now_ms())
 
-    def _stage(self, tx: Transaction, member: Member, lease: Lease, stage: Stage) -> None:
-        STAGES.put(tx, stage, lease.txn_id, *member, blobs=staging.blobs_of(stage))
+    def _intake(self, member: Member) -> Intake:
+        return Intake(self._store.blobs, _blob_context(member))
+
+
+async def _stage_content(tx: Transaction, holding: Holding, content: Content, is_hidden: bool | None) -> View:
+    document = holding.document
+    staged = staging.updated(document, holding.stage, _payload(content), content.sha256.hex())
+    if is_hidden is not None:
+        staged = staging.hidden(document, staged, is_hidden)
+    await write_stage(tx, holding, staged)
+    return staging.staged_view(document, staged)
+
+
+def _payload(content: Content) -> Payload:
+    if content.blob is None:
+        return Payload(inline=content.inline, size_bytes=content.size_bytes)
+    return Payload(blob=blob_message(content.blob), size_bytes=content.size_bytes)
 
 
 def _blob_context(member: Member) -> str:

@@ -2,6 +2,7 @@
 
 version   first staged change: committed + 1, kept by later ones; each removal adds one more
 content   an update replaces what was staged and takes back a removal; a removal drops what was staged
+attachments   counted as if there were no removal, so that an update that takes it back finds them again
 """
 
 from typing import NamedTuple
@@ -10,6 +11,9 @@ from holdfast.state.errors import EtagMismatch, VersionConflict
 from holdfast.storage.layers_pb2 import Document, Stage
 from holdfast.storage.leasing import Current
 from holdfast.storage.records_pb2 import Payload
+
+# What one write of a decision counts at least, so that as many as fit by their size fit by their number as well.
+WRITE_COST_BYTES = 1024
 
 
 class Expectation(NamedTuple):
@@ -29,6 +33,7 @@ class View(NamedTuple):
 
 
 NOTHING = Document()
+ANYTHING = Expectation()
 
 
 def committed_view(document: Document) -> View:
@@ -59,7 +64,7 @@ def check(expectation: Expectation, document: Document, stage: Stage | None) -> 
 
 
 def updated(document: Document, stage: Stage | None, content: Payload, etag: str) -> Stage:
-    staged = _opened(document, stage)
+    staged = opened(document, stage)
     staged.is_removed = False
     staged.etag = etag
     staged.content.CopyFrom(content)
@@ -67,7 +72,7 @@ def updated(document: Document, stage: Stage | None, content: Payload, etag: str
 
 
 def hidden(document: Document, stage: Stage | None, is_hidden: bool) -> Stage:
-    staged = _opened(document, stage)
+    staged = opened(document, stage)
     staged.is_hidden = is_hidden
     return staged
 
@@ -77,7 +82,41 @@ def removed(document: Document, stage: Stage | None) -> Stage | None:
     if not document.etag and stage is None:
         return None
     version = stage.version if stage is not None else document.version
-    return Stage(version=version + 1, is_removed=True)
+    return Stage(
+        version=version + 1,
+        is_removed=True,
+        attachment_count=document.attachment_count,
+        attachment_cost_bytes=_clearing_cost_bytes(document),
+    )
+
+
+def cleared(document: Document, stage: Stage | None) -> Stage:
+    """All attachments go, committed and staged; later ones stay."""
+    staged = opened(document, stage)
+    staged.clears_attachments = True
+    staged.attachment_count = 0
+    staged.attachment_cost_bytes = _clearing_cost_bytes(document)
+    return staged
+
+
+def attached(document: Document, stage: Stage | None, *, count_change: int, cost_bytes: int) -> Stage:
+    """One attachment is staged, or staged as deleted."""
+    staged = opened(document, stage)
+    staged.attachment_count += count_change
+    staged.attachment_cost_bytes += cost_bytes
+    return staged
+
+
+def attachment_count(document: Document, stage: Stage | None) -> int:
+    """How many the transaction sees."""
+    if stage is None:
+        return document.attachment_count
+    return 0 if stage.is_removed else stage.attachment_count
+
+
+def is_cleared(stage: Stage | None) -> bool:
+    """Whether no committed attachment outlives the commit."""
+    return stage is not None and (stage.clears_attachments or stage.is_removed)
 
 
 def published(document: Document, stage: Stage, now_s: int) -> Document:
@@ -89,6 +128,7 @@ def published(document: Document, stage: Stage, now_s: int) -> Document:
         content=view.content,
         is_hidden=view.is_hidden,
         updated_at_s=now_s,
+        attachment_count=attachment_count(document, stage),
     )
 
 
@@ -97,8 +137,13 @@ def blobs_of(record: Document | Stage) -> tuple[str, ...]:
     return (record.content.blob.id,) if record.content.HasField("blob") else ()
 
 
-def _opened(document: Document, stage: Stage | None) -> Stage:
-    staged = Stage(version=document.version + 1)
+def opened(document: Document, stage: Stage | None) -> Stage:
+    """What is staged, to be changed; the first change opens it."""
+    staged = Stage(version=document.version + 1, attachment_count=document.attachment_count)
     if stage is not None:
         staged.CopyFrom(stage)
     return staged
+
+
+def _clearing_cost_bytes(document: Document) -> int:
+    return 2 * WRITE_COST_BYTES * document.attachment_count

@@ -1,0 +1,68 @@
+"""A key as the holder of its lease finds it, read and staged in the very transaction that acts on it."""
+
+from typing import NamedTuple
+
+from holdfast.state import staging
+from holdfast.state.errors import TransactionTooLarge
+from holdfast.state.staging import NOTHING
+from holdfast.storage.layers import DOCUMENTS, LEASES, STAGES
+from holdfast.storage.layers_pb2 import Document, Lease, Stage, StageCost
+from holdfast.storage.leasing import Claim, Current, KeyRefusal, check_claim
+from holdfast.storage.port import Transaction
+from holdfast.storage.resource import Member
+from holdfast.storage.tables import Table
+
+STAGE_COSTS = Table("stagecost", StageCost)
+# A decision is one batch. What is left of its 8 MiB is for the leases of the transaction and for small changes.
+STAGED_BYTES_MAX = 6 << 20
+
+
+class Holding(NamedTuple):
+    """What is committed under a key, and what its holder has staged."""
+
+    member: Member
+    lease: Lease
+    document: Document
+    stage: Stage | None
+
+    @property
+    def version(self) -> int:
+        """As the holder sees it."""
+        return self.stage.version if self.stage is not None else self.document.version
+
+
+async def read_holding(tx: Transaction, member: Member, claim: Claim, now_ms: int) -> Holding:
+    """Refuses whoever does not hold the lease at this moment."""
+    lease = await LEASES.get(tx, *member)
+    document = await DOCUMENTS.get(tx, *member) or NOTHING
+    try:
+        held = check_claim(claim, lease, now_ms)
+    except KeyRefusal as refusal:
+        refusal.current = Current.of(document)
+        raise
+    return Holding(member, held, document, await STAGES.get(tx, held.txn_id, *member))
+
+
+async def write_stage(tx: Transaction, holding: Holding, stage: Stage) -> None:
+    """Stage, unless the transaction would become too large to be decided."""
+    lease = holding.lease
+    cost_bytes = stage.attachment_cost_bytes
+    if lease.is_explicit:
+        # Alone, a document always fits; only together with those of other keys it may not.
+        cost_bytes += len(stage.content.inline)
+    charged_bytes = holding.stage.charged_bytes if holding.stage is not None else 0
+    if cost_bytes != charged_bytes:
+        await _charge(tx, lease.txn_id, cost_bytes - charged_bytes)
+        stage.charged_bytes = cost_bytes
+    STAGES.put(tx, stage, lease.txn_id, *holding.member, blobs=staging.blobs_of(stage))
+
+
+async def _charge(tx: Transaction, txn_id: str, more_bytes: int) -> None:
+    cost = await STAGE_COSTS.get(tx, txn_id) or StageCost()
+    cost.bytes += more_bytes
+    if more_bytes > 0 and cost.bytes > STAGED_BYTES_MAX:
+        raise TransactionTooLarge("the transaction has staged as much as one commit takes; release it first")
+    if cost.bytes:
+        STAGE_COSTS.put(tx, cost, txn_id)
+    else:
+        STAGE_COSTS.delete(tx, txn_id)
