@@ -121,7 +121,7 @@ def _token_value(token: str) -> Value:
 
 def encode_document(value: Value, *, indent: int = 0, sort_keys: bool = False) -> bytes:
     """Compact JSON, or lines indented by `indent` spaces per level; numbers as they are spelled."""
-    return "".join(_encoded(value, indent, sort_keys)).encode("utf-8", "surrogatepass")
+    return "".join(_encoded(value, indent, sort_keys)).encode()
 
 
 def encode_text(text: str) -> bytes:
@@ -130,9 +130,6 @@ def encode_text(text: str) -> bytes:
         return json.dumps(text, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return json.dumps(text).encode()
-
-
-_Pending = tuple[str, Value, bool]
 
 
 def _encoded(value: Value, indent: int, sort_keys: bool) -> Iterator[str]:

@@ -22,6 +22,7 @@ from holdfast.lql.selector import (
 from holdfast.lql.term import KEYS, Assignments
 
 INDEX_MAX = 1_048_576
+GAPS_MAX = 10_000
 AGGREGATORS = ("and", "or")
 OPERATORS = frozenset((*AGGREGATORS, "not", *KEYS))
 
@@ -67,15 +68,19 @@ class Draft:
     """One node: everything in it must hold."""
 
     terms: dict[str, Assignments] = field(default_factory=dict)
-    all_of: Elements = field(default_factory=Elements)
-    any_of: Elements = field(default_factory=Elements)
+    all_of: Elements | None = None
+    any_of: Elements | None = None
     negated: "Draft | None" = None
 
     def descend(self, wrapper: Wrapper) -> "Draft":
         if wrapper.name == "not":
             self.negated = self.negated or Draft()
             return self.negated
-        return (self.all_of if wrapper.name == "and" else self.any_of).at(wrapper.index)
+        if wrapper.name == "and":
+            self.all_of = self.all_of or Elements()
+            return self.all_of.at(wrapper.index)
+        self.any_of = self.any_of or Elements()
+        return self.any_of.at(wrapper.index)
 
     def term(self, leaf: str, position: int) -> Assignments:
         return self.terms.setdefault(leaf, Assignments(leaf, position, {}, {}))
@@ -103,7 +108,7 @@ class Collector:
         return node
 
     def selector(self) -> Selector:
-        gaps_left = [INDEX_MAX]
+        gaps_left = [GAPS_MAX]
         parts = [_freeze(draft, gaps_left) for draft in (*self.clauses, self.shared)]
         parts.append(alternatives(_freeze(draft, gaps_left) for draft in self.groups.in_order()))
         selector = conjunction(parts)
@@ -115,15 +120,21 @@ def _freeze(draft: Draft, gaps_left: list[int]) -> Selector:
     parts: list[Selector] = [assignments.finish() for assignments in draft.terms.values()]
     if draft.negated is not None:
         parts.append(Not(_freeze(draft.negated, gaps_left)))
-    # A gap in `and` is no constraint and disappears; in `or` it is an alternative that always holds.
-    gaps_left[0] -= draft.any_of.gap_count()
+    if draft.any_of is not None:
+        parts.append(_freeze_alternatives(draft.any_of, gaps_left))
+    if draft.all_of is not None:
+        # A gap is no constraint here and disappears.
+        parts.extend(_freeze(child, gaps_left) for child in draft.all_of.in_order())
+    return conjunction(parts)
+
+
+def _freeze_alternatives(elements: Elements, gaps_left: list[int]) -> Selector:
+    """A gap is an alternative that always holds."""
+    gaps_left[0] -= elements.gap_count()
     if gaps_left[0] < 0:
         raise InvalidSelector("the indexes of or leave too many gaps", hint="number them 0, 1, 2, …")
-    gaps: list[Selector] = [MATCH_ALL] * draft.any_of.gap_count()
-    chosen: list[Selector] = [_freeze(child, gaps_left) for child in draft.any_of.in_order()]
-    parts.append(alternatives(gaps + chosen))
-    parts.extend(_freeze(child, gaps_left) for child in draft.all_of.in_order())
-    return conjunction(parts)
+    gaps: list[Selector] = [MATCH_ALL] * elements.gap_count()
+    return alternatives(gaps + [_freeze(child, gaps_left) for child in elements.in_order()])
 
 
 def read_place(path: Fragment) -> Place:

@@ -1,13 +1,14 @@
 """Does a document match a selector? The selector is compiled once and then asked for many documents."""
 
 import operator
-from collections.abc import Callable, Iterable
-from decimal import Decimal
+from collections.abc import Callable
+from typing import Any
 
 from holdfast.lql import temporal
-from holdfast.lql.document import Number, Value
-from holdfast.lql.number import exact, exact_bound, exact_text, plain_decimal
-from holdfast.lql.path import select
+from holdfast.lql.document import Value
+from holdfast.lql.number import exact_bound
+from holdfast.lql.pointer import Segment
+from holdfast.lql.selection import Form, Selection
 from holdfast.lql.selector import (
     All,
     Alternatives,
@@ -17,17 +18,14 @@ from holdfast.lql.selector import (
     Not,
     Range,
     Selector,
+    Term,
     Text,
     TextOperator,
     is_match_all,
 )
 from holdfast.lql.temporal import Temporal, parse_temporal
 
-Folded = dict[str, str]
-"""Texts of one document in lower case: many terms may look at the same long text."""
-
-_Test = Callable[[Value, Folded], bool]
-_COMPARISONS = {
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "gte": operator.ge,
     "since": operator.ge,
     "gt": operator.gt,
@@ -35,7 +33,14 @@ _COMPARISONS = {
     "lte": operator.le,
     "lt": operator.lt,
     "before": operator.lt,
+    "value": Temporal.equals,
 }
+
+_Holds = Callable[[Any], bool]
+"""Whether one value, in the form the term asks for, satisfies it."""
+
+_Selections = dict[tuple[Segment, ...], Selection]
+_Test = Callable[[Value, _Selections], bool]
 
 
 class Matcher:
@@ -59,125 +64,81 @@ def matches(selector: Selector, document: Value, *, now_ns: int) -> bool:
     return Matcher(selector, now_ns=now_ns).matches(document)
 
 
-def text_form(value: Value) -> str | None:
-    """The text that eq, prefix, in and contains compare; null, objects and arrays have none."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    return plain_decimal(value) if isinstance(value, float) else None
-
-
-def numeric_form(value: Value) -> Decimal | None:
-    """The number that range compares: of numbers and of texts that read as one, every digit counts."""
-    if isinstance(value, Number):
-        return exact(value)
-    if isinstance(value, str):
-        return exact_text(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return exact_bound(value)
-
-
-def temporal_form(value: Value) -> Temporal | None:
-    """The date or time that date terms compare."""
-    return parse_temporal(value) if isinstance(value, str) else None
-
-
 def _compile(selector: Selector, now_ns: int) -> _Test:
-    if isinstance(selector, All | Alternatives):
-        combine = all if isinstance(selector, All) else any
-        return _combined([_compile(child, now_ns) for child in selector.children], combine)
+    if isinstance(selector, All):
+        tests = [_compile(child, now_ns) for child in selector.children]
+        return lambda document, selections: all(test(document, selections) for test in tests)
+    if isinstance(selector, Alternatives):
+        tests = [_compile(child, now_ns) for child in selector.children]
+        return lambda document, selections: any(test(document, selections) for test in tests)
     if isinstance(selector, Not):
-        test = _compile(selector.child, now_ns)
-        return lambda document, folded: not test(document, folded)
-    holds = _predicate(selector, now_ns)
-    segments = selector.field.segments
+        negated = _compile(selector.child, now_ns)
+        return lambda document, selections: not negated(document, selections)
+    return _compile_term(selector, now_ns)
+
+
+def _compile_term(term: Term, now_ns: int) -> _Test:
+    form, holds = _predicate(term, now_ns)
+    segments = term.field.segments
     if not segments:
-        return lambda document, folded: False
-    return lambda document, folded: any(holds(value, folded) for value in select(document, segments))
+        return lambda document, selections: False
+
+    def test(document: Value, selections: _Selections) -> bool:
+        selection = selections.get(segments)
+        if selection is None:
+            selection = selections[segments] = Selection(document, segments)
+        return any(map(holds, selection.forms(form)))
+
+    return test
 
 
-def _combined(tests: list[_Test], combine: Callable[[Iterable[bool]], bool]) -> _Test:
-    return lambda document, folded: combine(test(document, folded) for test in tests)
-
-
-def _predicate(term: Text | In | Exists | Range | Date, now_ns: int) -> _Test:
+def _predicate(term: Term, now_ns: int) -> tuple[Form, _Holds]:
     if isinstance(term, Exists):
-        return lambda value, folded: value is not None
+        return Form.PRESENCE, bool
     if isinstance(term, In):
-        return _in(term)
+        return Form.TEXT, frozenset(term.values).__contains__
     if isinstance(term, Text):
         return _text(term)
-    if isinstance(term, Range) and not isinstance(term.bounds[0][1], str):
-        return _numeric_range(term)
-    return _temporal_range([(name, str(literal)) for name, literal in term.bounds], now_ns)
+    if isinstance(term, Date):
+        return Form.MOMENT, _all_bounds([(name, _moment(literal, now_ns)) for name, literal in term.bounds])
+    return _range(term, now_ns)
 
 
-def _in(term: In) -> _Test:
-    values = frozenset(term.values)
-    return lambda value, folded: text_form(value) in values
-
-
-def _text(term: Text) -> _Test:
+def _text(term: Text) -> tuple[Form, _Holds]:
     if term.values is None:
-        return lambda value, folded: True
+        return Form.PRESENCE, lambda is_there: True
     if term.operator is TextOperator.EQ:
-        return _eq(term.values[0])
+        return Form.TEXT, _eq(term.values[0])
+    form = Form.FOLDED if term.is_folded else Form.TEXT
     wanted = tuple(value.lower() if term.is_folded else value for value in term.values)
-    is_prefix = term.operator in (TextOperator.PREFIX, TextOperator.IPREFIX)
-    is_folded = term.is_folded
-
-    def test(value: Value, folded: Folded) -> bool:
-        text = text_form(value)
-        if text is None:
-            return False
-        if is_folded:
-            text = folded.get(text) or folded.setdefault(text, text.lower())
-        return text.startswith(wanted) if is_prefix else any(part in text for part in wanted)
-
-    return test
+    if term.operator in (TextOperator.PREFIX, TextOperator.IPREFIX):
+        return form, lambda text: text.startswith(wanted)
+    return form, lambda text: any(part in text for part in wanted)
 
 
-def _eq(wanted: str) -> _Test:
+def _eq(wanted: str) -> _Holds:
+    """Equal texts, or the same moment spelled differently."""
     moment = parse_temporal(wanted)
     if moment is None:
-        return lambda value, folded: text_form(value) == wanted
+        return wanted.__eq__
 
-    def test(value: Value, folded: Folded) -> bool:
-        found = temporal_form(value)
-        return text_form(value) == wanted or (found is not None and found.equals(moment))
+    def holds(text: str) -> bool:
+        found = parse_temporal(text)
+        return text == wanted or (found is not None and found.equals(moment))
 
-    return test
-
-
-def _numeric_range(term: Range) -> _Test:
-    checks = [
-        (_COMPARISONS[name], exact_bound(bound)) for name, bound in term.bounds if not isinstance(bound, str)
-    ]
-
-    def test(value: Value, folded: Folded) -> bool:
-        number = numeric_form(value)
-        return number is not None and all(compare(number, bound) for compare, bound in checks)
-
-    return test
+    return holds
 
 
-def _temporal_range(bounds: list[tuple[str, str]], now_ns: int) -> _Test:
-    checks = [(name, _moment(literal, now_ns)) for name, literal in bounds]
+def _range(term: Range, now_ns: int) -> tuple[Form, _Holds]:
+    if isinstance(term.bounds[0][1], str):
+        return Form.MOMENT, _all_bounds([(name, _moment(str(bound), now_ns)) for name, bound in term.bounds])
+    numbers = [(name, exact_bound(bound)) for name, bound in term.bounds if not isinstance(bound, str)]
+    return Form.NUMBER, _all_bounds(numbers)
 
-    def holds(found: Temporal, name: str, moment: Temporal) -> bool:
-        if name == "value":
-            return found.equals(moment)
-        return bool(_COMPARISONS[name](found.instant_ns, moment.instant_ns))
 
-    def test(value: Value, folded: Folded) -> bool:
-        found = temporal_form(value)
-        return found is not None and all(holds(found, name, moment) for name, moment in checks)
-
-    return test
+def _all_bounds(bounds: list[tuple[str, Any]]) -> _Holds:
+    checks = [(_COMPARISONS[name], bound) for name, bound in bounds]
+    return lambda found: all(compare(found, bound) for compare, bound in checks)
 
 
 def _moment(literal: str, now_ns: int) -> Temporal:

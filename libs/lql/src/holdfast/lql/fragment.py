@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
 from holdfast.lql.errors import LqlError
 
-_MARKS = re.compile(r"""\\.|["'{},\n]""", re.DOTALL)
+# A character that a backslash makes inert, or a quoted text. No alternative can step back into another.
+QUOTED = r"""\\.|"(?:\\.|[^"\\])*+"|'(?:\\.|[^'\\])*+'"""
+_OUTSIDE = re.compile(rf"""(?:{QUOTED}|[^\\"'{{}},\n]++)*+""", re.DOTALL)
+_INSIDE = re.compile(rf"""(?:{QUOTED}|[^\\"'{{}}]++)*+""", re.DOTALL)
 
 
 class Fragment(NamedTuple):
@@ -25,37 +27,49 @@ class Fragment(NamedTuple):
 
 
 def split_outside(fragment: Fragment, error: Callable[..., LqlError]) -> list[Fragment]:
-    """The pieces between commas and newlines outside quotes and braces, trimmed, without the empty ones."""
-    cuts = [-1, *_separators(fragment, error), len(fragment.text)]
-    pieces = (fragment.part(start + 1, end).stripped() for start, end in pairwise(cuts))
-    return [piece for piece in pieces if piece.text]
+    """The pieces between commas and newlines outside quotes and braces, trimmed, without the empty ones.
+
+    A backslash makes the next character inert; both stay.
+    """
+    pieces: list[Fragment] = []
+    start = 0
+    for end in _ends(fragment, error):
+        if end > start:
+            piece = fragment.part(start, end).stripped()
+            if piece.text:
+                pieces.append(piece)
+        start = end + 1
+    return pieces
 
 
-def _separators(fragment: Fragment, error: Callable[..., LqlError]) -> Iterator[int]:
-    quote, quote_at = "", 0
+def _ends(fragment: Fragment, error: Callable[..., LqlError]) -> Iterator[int]:
+    """Where pieces end: at separators and at the end of the text."""
+    text, at = fragment.text, 0
     open_braces: list[int] = []
-    for match in _MARKS.finditer(fragment.text):
-        mark, at = match[0], match.start()
-        if quote:
-            quote = "" if mark == quote else quote
-        elif mark in "\"'":
-            quote, quote_at = mark, at
-        elif mark == "{":
+    while True:
+        skipped = (_INSIDE if open_braces else _OUTSIDE).match(text, at)
+        at = skipped.end() if skipped else at
+        mark = text[at : at + 1]
+        if mark == "{":
             open_braces.append(at)
         elif mark == "}":
             if not open_braces:
                 raise error("a brace is closed that was not opened", position=fragment.position + at)
             open_braces.pop()
-        elif mark in ",\n" and not open_braces:
+        elif mark in ("", "\\") and at >= len(text) - 1:
+            break  # A last backslash has nothing to protect.
+        elif mark in (",", "\n"):
             yield at
-    if quote:
-        raise error(
-            f"the quote {quote} is not closed",
-            position=fragment.position + quote_at,
-            hint="close it, or put the text into quotes of the other kind",
-        )
+        else:
+            raise error(
+                f"the quote {mark} is not closed",
+                position=fragment.position + at,
+                hint="close it, or put the text into quotes of the other kind",
+            )
+        at += 1
     if open_braces:
         raise error("a brace is not closed", position=fragment.position + open_braces[-1], hint="add }")
+    yield len(text)
 
 
 def unquoted(text: str) -> str:

@@ -13,8 +13,8 @@ from holdfast.lql.pointer import SEGMENTS_MAX, PointerSyntaxError, Segment, Wild
 from holdfast.lql.temporal import format_utc, parse_temporal
 
 # Every level of blocks is scanned again, so this is also what keeps the cost of a text linear.
-NESTING_MAX = 32
-WILDCARDS_MAX = 64
+NESTING_MAX = 16
+WILDCARDS_MAX = 16
 
 _REMOVES = ("rm:", "remove:", "delete:", "del:")
 _CONSTANTS = {"true": b"true", "false": b"false", "null": b"null"}

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import cast
 
 from holdfast.lql.document import NESTING_MAX, encode_text
@@ -62,9 +63,15 @@ def _containers(levels: int) -> bytes:
 
 
 _RUN = re.compile(rb"(?:" + _FLAT + b"|" + _containers(3) + rb")*+", re.DOTALL)
+_FLAT_RUN = re.compile(rb"(?:" + _FLAT + rb")*+", re.DOTALL)
+# Looking ahead pays where containers are shallow; deep inside it would fail at every bracket.
+_LOOK_AHEAD_DEPTH_MAX = 8
 _SCALAR = re.compile(_STRING + rb"|[^\s,\[\]{}\":]++", re.DOTALL)
 _KEY = re.compile(_SPACE + rb"(" + _STRING + rb")" + _SPACE + rb":" + _SPACE, re.DOTALL)
 _BLANK = re.compile(_SPACE)
+# Below this size, and with more keys than this, making a pattern costs more than it saves.
+_BULK_BYTES_MIN = 65_536
+_BULK_KEYS_MAX = 64
 _AFTER = re.compile(_SPACE + rb"([,}\]])" + _SPACE)
 
 
@@ -76,6 +83,7 @@ class _Frame:
     wanted: Wanted
     keys: frozenset[str] | None
     is_done: bool
+    bulk: re.Pattern[bytes] | None = None
     run_start: int = -1
     run_end: int = -1
 
@@ -132,14 +140,23 @@ class _Reader:
         self._skip_blank()
         is_empty = self._byte() == _end_of(node)
         self._at += is_empty
-        return _Frame(node, wanted, wanted.keys(), is_done=is_empty)
+        bulk = None
+        if (
+            wanted.keys is not None
+            and len(self._data) >= _BULK_BYTES_MIN
+            and len(wanted.keys) <= _BULK_KEYS_MAX
+        ):
+            bulk = _unwanted_members(wanted.keys)
+        return _Frame(node, wanted, wanted.keys, is_done=is_empty, bulk=bulk)
 
     def _item(self, frame: _Frame) -> _Frame | None:
         """Reads a member or an element; the frame of its value if that is opened."""
         if isinstance(frame.node, OpenArray):
             slot = Slot(frame.node, "", b"", b"")
             frame.node.slots.append(slot)
-            return self._value(slot, frame.wanted.element())
+            return self._value(slot, frame.wanted.element)
+        if frame.bulk is not None:
+            self._skip_members(frame, frame.bulk)
         start = self._at
         match = _KEY.match(self._data, start)
         if match is None:
@@ -154,6 +171,13 @@ class _Reader:
         _flush(frame, self._view)
         slot = frame.node.put(key, b"", self._view[match.start(1) : match.end(1)])
         return self._value(slot, frame.wanted.member(key))
+
+    def _skip_members(self, frame: _Frame, bulk: re.Pattern[bytes]) -> None:
+        end = cast(re.Match[bytes], bulk.match(self._data, self._at)).end()
+        if end > self._at:
+            frame.run_start = self._at if frame.run_start < 0 else frame.run_start
+            frame.run_end = self._data.rindex(b",", self._at, end)
+            self._at = end
 
     def _value(self, slot: Slot, wanted: Wanted) -> _Frame | None:
         first = self._byte()
@@ -193,7 +217,10 @@ class _Reader:
             self._at += 1
             if depth == 0:
                 return
-            self._at = cast(re.Match[bytes], _RUN.match(self._data, self._at)).end()
+            if depth > NESTING_MAX:
+                raise InvalidDocument(f"the document is nested more than {NESTING_MAX} deep")
+            run = _RUN if depth <= _LOOK_AHEAD_DEPTH_MAX else _FLAT_RUN
+            self._at = cast(re.Match[bytes], run.match(self._data, self._at)).end()
 
     def _byte(self) -> bytes:
         return self._data[self._at : self._at + 1]
@@ -203,6 +230,17 @@ class _Reader:
 
     def _broken(self) -> InvalidDocument:
         return InvalidDocument(f"the document is no JSON: unexpected byte {self._at + 1}")
+
+
+@lru_cache(maxsize=64)
+def _unwanted_members(keys: frozenset[str]) -> re.Pattern[bytes]:
+    """Members with other keys, each with its comma; what is spelled with a backslash or nested deep is left to look at."""
+    names = b"|".join(re.escape(key.encode("utf-8", "replace")) for key in sorted(keys))
+    key = rb'"(?!(?:' + names + rb')")[^"\\]*+"'
+    value = rb"(?:" + _STRING + rb"|[^\s,\[\]{}\":]++|" + _containers(3) + rb")"
+    return re.compile(
+        rb"(?:" + key + _SPACE + rb":" + _SPACE + value + _SPACE + rb"," + _SPACE + rb")*+", re.DOTALL
+    )
 
 
 def _end_of(node: OpenObject | OpenArray) -> bytes:

@@ -1,12 +1,12 @@
 """Which values of a document a pointer selects."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 from holdfast.lql.document import Value
 from holdfast.lql.pointer import Segment, Wildcard, array_index
 
 
-def select(document: Value, segments: Sequence[Segment]) -> Iterable[Value]:
+def select(document: Value, segments: Sequence[Segment]) -> Sequence[Value]:
     """Every value at the end of the segments. A value may come once even if several ways lead to it."""
     value = document
     for at, segment in enumerate(segments):
@@ -28,37 +28,42 @@ def _child(value: Value, segment: str) -> tuple[Value, ...]:
     return ()
 
 
-def _select_many(value: Value, segments: Sequence[Segment]) -> Iterable[Value]:
+def _select_many(value: Value, segments: Sequence[Segment]) -> Sequence[Value]:
     # Without dropping what was reached already, `/.../.../...` would walk the document once per pair of nodes.
     reached: dict[int, Value] = {id(value): value}
+    before: Segment | None = None
     for segment in segments:
-        found: dict[int, Value] = {}
-        for parent in reached.values():
-            for child in _children(parent, segment, found):
-                found[id(child)] = child
-        reached = found
-    return reached.values()
+        if segment is Wildcard.DESCENDANTS:
+            reached = reached if before is segment else _with_descendants(reached)
+        elif isinstance(segment, str):
+            reached = {id(child): child for parent in reached.values() for child in _child(parent, segment)}
+        else:
+            reached = _all_children(reached, segment)
+        before = segment
+    return tuple(reached.values())
 
 
-def _children(value: Value, segment: Segment, found: dict[int, Value]) -> Iterator[Value]:
-    if isinstance(segment, str):
-        yield from _child(value, segment)
-    elif segment is Wildcard.DESCENDANTS:
-        yield from _with_descendants(value, found)
-    else:
-        if isinstance(value, dict) and segment is not Wildcard.ELEMENTS:
-            yield from value.values()
-        if isinstance(value, list) and segment is not Wildcard.MEMBERS:
-            yield from value
+def _all_children(reached: dict[int, Value], wildcard: Wildcard) -> dict[int, Value]:
+    found: dict[int, Value] = {}
+    for value in reached.values():
+        if isinstance(value, dict) and wildcard is not Wildcard.ELEMENTS:
+            found.update((id(child), child) for child in value.values())
+        elif isinstance(value, list) and wildcard is not Wildcard.MEMBERS:
+            found.update((id(child), child) for child in value)
+    return found
 
 
-def _with_descendants(value: Value, found: dict[int, Value]) -> Iterator[Value]:
-    """The value and all below it, leaving out subtrees that another value of the same step has given already."""
-    stack = [value]
+def _with_descendants(reached: dict[int, Value]) -> dict[int, Value]:
+    """The values and all below them, each once."""
+    found: dict[int, Value] = {}
+    stack = list(reached.values())
     while stack:
         value = stack.pop()
-        if isinstance(value, dict | list):
-            if id(value) in found:
-                continue
-            stack.extend(value.values() if isinstance(value, dict) else value)
-        yield value
+        if id(value) in found:
+            continue
+        found[id(value)] = value
+        if isinstance(value, dict):
+            stack.extend(value.values())
+        elif isinstance(value, list):
+            stack.extend(value)
+    return found

@@ -1,9 +1,8 @@
 """JSON pointers with wildcards: text in, decoded segments out."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property
 
 from holdfast.lql.errors import InvalidSelector, quoted
 from holdfast.lql.number import parse_integer
@@ -31,36 +30,36 @@ class PointerSyntaxError(ValueError):
     """The text is no pointer; the message says why, the caller's own error says where."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Pointer:
-    """Where in a document. `text` is as the user wrote it; the empty text is the document itself, which nothing matches."""
+    """Where in a document. `text` is as the user wrote it; without segments it is the document itself."""
 
     text: str
+    segments: tuple[Segment, ...] = field(compare=False)
 
-    @cached_property
-    def segments(self) -> tuple[Segment, ...]:
-        return tuple(_segments(self.text))
-
-    @cached_property
+    @property
     def wildcard_count(self) -> int:
-        return sum(isinstance(segment, Wildcard) for segment in self.segments)
+        return sum(not isinstance(segment, str) for segment in self.segments)
 
     @property
     def is_root(self) -> bool:
-        return self.text == ""
+        return not self.segments
+
+
+ROOT = Pointer("", ())
 
 
 def parse_pointer(text: str) -> Pointer:
     """Trimmed; `/` and the empty text are the root. Raises PointerSyntaxError."""
     text = text.strip()
     if text in ("", "/"):
-        return Pointer("")
+        return ROOT
     if not text.startswith("/"):
         raise PointerSyntaxError(f"the pointer {quoted(text)} does not start with /")
     # Counted before anything is built: every segment but the sugar [] costs a slash.
     if text.count("/") + text.count("[]") > SEGMENTS_MAX:
         raise PointerSyntaxError(f"the pointer {quoted(text)} has more than {SEGMENTS_MAX} segments")
-    return Pointer(text)
+    return Pointer(text, _segments(text))
 
 
 def selector_pointer(text: str, position: int | None = None) -> Pointer:
@@ -72,16 +71,20 @@ def selector_pointer(text: str, position: int | None = None) -> Pointer:
         ) from None
 
 
-def _segments(text: str) -> list[Segment]:
+def _segments(text: str) -> tuple[Segment, ...]:
     found: list[Segment] = []
     for raw in text.split("/")[1:]:
         name, sugar_count = raw, 0
         while name.endswith("[]"):
             name, sugar_count = name[:-2], sugar_count + 1
         if name or not sugar_count:
-            found.append(_WILDCARDS.get(name) or _ESCAPE.sub(lambda match: _ESCAPED[match[0]], name))
+            found.append(_WILDCARDS.get(name) or (_unescaped(name) if "~" in name else name))
         found.extend([Wildcard.ELEMENTS] * sugar_count)
-    return found
+    return tuple(found)
+
+
+def _unescaped(name: str) -> str:
+    return _ESCAPE.sub(lambda match: _ESCAPED[match[0]], name)
 
 
 def array_index(segment: str) -> int | None:

@@ -7,8 +7,8 @@ from enum import StrEnum
 from holdfast.lql.pointer import Pointer
 
 NESTING_MAX = 100
-WILDCARDS_MAX = 64
-CONTAINS_ANY_MAX = 1000
+WILDCARDS_MAX = 16
+CONTAINS_ANY_MAX = 100
 
 
 class TextOperator(StrEnum):

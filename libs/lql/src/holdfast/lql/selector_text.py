@@ -4,7 +4,7 @@ import re
 
 from holdfast.lql.draft import OPERATORS, Collector, Wrapper, read_place
 from holdfast.lql.errors import InvalidSelector, quoted
-from holdfast.lql.fragment import Fragment, split_outside
+from holdfast.lql.fragment import QUOTED, Fragment, split_outside
 from holdfast.lql.selector import Selector
 from holdfast.lql.term import Assignments, range_bound
 
@@ -15,10 +15,9 @@ _RANGES = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 _NOT_IN_FIELD = re.compile(r"[\s,]")
 _BRACES = re.compile(r"""\\.|["'{}]""", re.DOTALL)
 
-_QUOTED = r"""\\.|"(?:\\.|[^"\\])*+"|'(?:\\.|[^'\\])*+'"""
 _SKIPPED = re.compile(r"[, \t\r\n]*+")
-_KEY = re.compile(rf"""(?:{_QUOTED}|[^=,\r\n])*+""", re.DOTALL)
-_VALUE = re.compile(rf"""[ \t]*+((?:{_QUOTED}|[^, \t\r\n])*+)""", re.DOTALL)
+_KEY = re.compile(rf"""(?:{QUOTED}|[^=,\r\n])*+""", re.DOTALL)
+_VALUE = re.compile(rf"""[ \t]*+((?:{QUOTED}|[^, \t\r\n])*+)""", re.DOTALL)
 
 
 def parse_selector(text: str) -> Selector:

@@ -17,12 +17,27 @@ _LITERAL_CHARACTERS_MIN, _LITERAL_CHARACTERS_MAX = 10, 64
 
 @dataclass(frozen=True, slots=True)
 class Temporal:
-    """An instant, or a day (`is_date`: then the instant is its midnight in UTC). `day` is that of its own offset."""
+    """An instant, or a day (`is_date`: then the instant is its midnight in UTC). `day` is that of its own offset.
+
+    The order is that of instants; `equals` is what the language calls equal, `==` is all members.
+    """
 
     instant_ns: int
     day: int
     is_date: bool
     has_zone: bool
+
+    def __lt__(self, other: "Temporal") -> bool:
+        return self.instant_ns < other.instant_ns
+
+    def __le__(self, other: "Temporal") -> bool:
+        return self.instant_ns <= other.instant_ns
+
+    def __gt__(self, other: "Temporal") -> bool:
+        return self.instant_ns > other.instant_ns
+
+    def __ge__(self, other: "Temporal") -> bool:
+        return self.instant_ns >= other.instant_ns
 
     def equals(self, other: "Temporal") -> bool:
         """As instants; if either side is only a date, as calendar days."""

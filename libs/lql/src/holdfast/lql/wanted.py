@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from holdfast.lql.pointer import Segment, Wildcard
 
@@ -23,29 +24,39 @@ class Step:
             step = step.children.setdefault(segment, Step(is_recursive=is_recursive))
 
 
-@dataclass(frozen=True, slots=True)
 class Wanted:
     """What is wanted at one value: the steps that lead here."""
 
-    steps: tuple[Step, ...]
+    def __init__(self, steps: tuple[Step, ...]) -> None:
+        self.steps = steps
+        self._named = frozenset(key for step in steps for key in step.children if isinstance(key, str))
+        self._members: dict[str | None, Wanted] = {}
 
-    @property
+    @cached_property
     def opens_object(self) -> bool:
         return any(step.children or step.is_recursive for step in self.steps)
 
-    @property
+    @cached_property
     def opens_array(self) -> bool:
         return any(step.is_recursive or any(w in step.children for w in _OF_ELEMENTS) for step in self.steps)
 
+    @cached_property
     def keys(self) -> frozenset[str] | None:
         """The members that are wanted; None if all are."""
         if any(step.is_recursive or any(w in step.children for w in _OF_MEMBERS) for step in self.steps):
             return None
-        return frozenset(key for step in self.steps for key in step.children if isinstance(key, str))
+        return self._named
 
     def member(self, key: str) -> "Wanted":
-        return self._below((key, *_OF_MEMBERS))
+        """What is wanted of a member. All members that no path names are alike."""
+        name = key if key in self._named else None
+        found = self._members.get(name)
+        if found is None:
+            named: tuple[Segment, ...] = () if name is None else (name,)
+            found = self._members[name] = self._below((*named, *_OF_MEMBERS))
+        return found
 
+    @cached_property
     def element(self) -> "Wanted":
         return self._below(_OF_ELEMENTS)
 
