@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from holdfast.common.drain import Drain
 from holdfast.common.edge import EdgeMiddleware
 from holdfast.common.errors import HoldfastError, InvalidBody, MethodNotAllowed
-from holdfast.common.express.hooks import Admit, Hooks, HttpMetrics, Trace
+from holdfast.common.express.hooks import Admit, Hooks, HttpMetrics, Leave, Trace
 from holdfast.common.express.message import Answer
 from holdfast.common.express.route import Table, compile_table
 from holdfast.common.express.router import ExpressRouter
@@ -49,6 +49,7 @@ def build_app(
     registry: Registry | None = None,
     drain: Drain | None = None,
     admit: Admit | None = None,
+    leave: Leave | None = None,
     trace: Trace | None = None,
 ) -> FastAPI:
     """An app with health, metrics, docs, error envelopes and these express routes; more routes may be added."""
@@ -56,7 +57,7 @@ def build_app(
     drain = drain or Drain()
     drain.register(registry)
     health = health or Health(drain=drain)
-    hooks = Hooks(admit=admit, metrics=HttpMetrics(registry), trace=trace)
+    hooks = Hooks(admit=admit, leave=leave, metrics=HttpMetrics(registry), trace=trace)
     table = compile_table([route for router in express_routers for route in router.routes])
     app = FastAPI(
         title=f"holdfast {service}",

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 
 from holdfast.common.app import build_app
 from holdfast.common.drain import Drain
+from holdfast.common.express.hooks import Admit, Leave
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.health import Health
 from holdfast.common.metrics import Registry
@@ -28,11 +29,18 @@ class Part(Protocol):
 
 
 def build_store_app(
-    service: str, settings: PlaneSettings, parts: Sequence[Part] = (), *, drain: Drain | None = None
+    service: str,
+    settings: PlaneSettings,
+    parts: Sequence[Part] = (),
+    *,
+    drain: Drain | None = None,
+    registry: Registry | None = None,
+    admit: Admit | None = None,
+    leave: Leave | None = None,
 ) -> FastAPI:
     """An app that owns the store of its settings and hands it to its parts; they end before it closes."""
     drain = drain or Drain()
-    registry = Registry()
+    registry = registry or Registry()
     health = Health(drain=drain, is_unready_while_draining=settings.readyz_drain)
     health.add("store", lambda: "not open yet")
 
@@ -54,6 +62,8 @@ def build_store_app(
         health=health,
         drain=drain,
         registry=registry,
+        admit=admit,
+        leave=leave,
     )
 
 

@@ -44,6 +44,8 @@ async def execute(route: Route, request: Request, hooks: Hooks) -> Answer:
         answer = internal_error_answer()
         status = answer.status
     finally:
+        if hooks.leave is not None:
+            hooks.leave(route)
         if metrics is not None:
             metrics.in_flight -= 1
             metrics.observe(route.path, request.method, status, perf_counter() - started_s)

@@ -10,6 +10,9 @@ from holdfast.common.metrics import Counter, Histogram, Registry
 Admit = Callable[[Route, Request], Awaitable[None] | None]
 """Lets a request in by returning None, delays it by an awaitable, refuses it by raising a HoldfastError."""
 
+Leave = Callable[[Route], None]
+"""The other end of `admit`: called once for every request that was given to it, however it ended."""
+
 FinishTrace = Callable[[int], None]
 Trace = Callable[[Route, Request], FinishTrace | None]
 """Begins a span inside the request's task and returns what ends it with the status; None when not sampled."""
@@ -50,5 +53,6 @@ class Hooks:
     """The attachments of one app."""
 
     admit: Admit | None = None
+    leave: Leave | None = None
     metrics: HttpMetrics | None = None
     trace: Trace | None = None

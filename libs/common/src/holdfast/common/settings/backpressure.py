@@ -27,6 +27,16 @@ class BackpressureFields(BaseSettings):
     qrf_recovery_delay_s: DurationS = setting(
         _GROUP, "qrf-recovery-delay", "200ms", "Base delay while in recovery.", ge=0
     )
+    qrf_lag_soft_limit_s: DurationS = setting(
+        _GROUP, "qrf-lag-soft-limit", "50ms", "Lateness of the server's own event loop, soft.", ge=0
+    )
+    qrf_lag_hard_limit_s: DurationS = setting(
+        _GROUP,
+        "qrf-lag-hard-limit",
+        "100ms",
+        "Lateness of the server's own event loop, hard: new work beyond the soft limit is answered 429.",
+        ge=0,
+    )
     qrf_queue_soft_limit: int = setting(
         _GROUP, "qrf-queue-soft-limit", 0, "Queue calls in flight, soft.", ge=0
     )
@@ -60,10 +70,10 @@ class BackpressureFields(BaseSettings):
         _GROUP, "qrf-memory-hard-limit", "0B", "Memory of this process, hard."
     )
     qrf_memory_soft_limit_percent: float = setting(
-        _GROUP, "qrf-memory-soft-limit-percent", 75.0, "Memory of the machine in use, soft.", ge=0, le=100
+        _GROUP, "qrf-memory-soft-limit-percent", 95.0, "Memory of the machine in use, soft.", ge=0, le=100
     )
     qrf_memory_hard_limit_percent: float = setting(
-        _GROUP, "qrf-memory-hard-limit-percent", 85.0, "Memory of the machine in use, hard.", ge=0, le=100
+        _GROUP, "qrf-memory-hard-limit-percent", 98.0, "Memory of the machine in use, hard.", ge=0, le=100
     )
     qrf_memory_strict_headroom_percent: float = setting(
         _GROUP,
@@ -82,16 +92,16 @@ class BackpressureFields(BaseSettings):
         _GROUP, "qrf-swap-hard-limit-percent", 0.0, "Share of the swap in use, hard.", ge=0, le=100
     )
     qrf_cpu_soft_limit_percent: float = setting(
-        _GROUP, "qrf-cpu-soft-limit", 70.0, "CPU of the machine in use, soft.", ge=0, le=100
+        _GROUP, "qrf-cpu-soft-limit", 0.0, "CPU of the machine in use, soft.", ge=0, le=100
     )
     qrf_cpu_hard_limit_percent: float = setting(
-        _GROUP, "qrf-cpu-hard-limit", 85.0, "CPU of the machine in use, hard.", ge=0, le=100
+        _GROUP, "qrf-cpu-hard-limit", 0.0, "CPU of the machine in use, hard.", ge=0, le=100
     )
     qrf_load_soft_multiplier: float = setting(
-        _GROUP, "qrf-load-soft-multiplier", 4.0, "Load over its usual level, soft.", ge=0, le=10_000
+        _GROUP, "qrf-load-soft-multiplier", 0.0, "Load over its usual level, soft.", ge=0, le=10_000
     )
     qrf_load_hard_multiplier: float = setting(
-        _GROUP, "qrf-load-hard-multiplier", 8.0, "Load over its usual level, hard.", ge=0, le=10_000
+        _GROUP, "qrf-load-hard-multiplier", 0.0, "Load over its usual level, hard.", ge=0, le=10_000
     )
     lsf_sample_interval_s: DurationS = setting(
         _GROUP, "lsf-sample-interval", "200ms", "Time between two looks at the load.", ge=0.01

@@ -1,0 +1,244 @@
+"""Who is let in, who waits and who is sent away: the hook that every hot request passes before its handler.
+
+While nothing is wrong a request costs two counts and one look at a flag. The flags are set once per sample, by
+`Admission.apply`; only a gate that is not open is looked at any closer.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import Final
+
+from pydantic import ValidationError
+
+from holdfast.common.errors import HoldfastError
+from holdfast.common.express.message import Request
+from holdfast.common.express.route import Route
+from holdfast.common.express.router import ExpressRouter
+from holdfast.gateway.load_sample import InFlight
+from holdfast.gateway.pressure import Controller, Group, State
+from holdfast.leases.errors import Waiting
+from holdfast.leases.schemas import AcquireRequest
+
+RETRY_AFTER_S_MIN: Final = 1.0
+_BLOCK_S_MAX: Final = 86_400  # Longer than any delay, and no number too large for a float.
+
+
+class Throttled(HoldfastError):
+    """The server defends itself against overload; try again later."""
+
+    code, status = "throttled", 429
+
+    def __init__(self, state: State, *, retry_after_s: float) -> None:
+        super().__init__("perimeter defence engaged", retry_after_s=max(RETRY_AFTER_S_MIN, retry_after_s))
+        self.state = state
+
+    def headers(self) -> Mapping[str, str]:
+        return {"X-Lockd-QRF-State": self.state.value}
+
+
+class Begins(Enum):
+    """Whether a request begins work, so that refusing it wastes nothing, or goes on with work let in before."""
+
+    ALWAYS = "always"
+    IF_PUBLIC = "if public"
+    NEVER = "never"
+
+
+# What is not named here is never held back: health, metrics, docs, describe, transactions and their coordinator.
+_PATHS: Final[Mapping[str, tuple[Group, Begins]]] = {
+    "/v1/acquire": (Group.LOCK, Begins.ALWAYS),
+    "/v1/keepalive": (Group.LOCK, Begins.NEVER),
+    "/v1/release": (Group.LOCK, Begins.NEVER),
+    "/v1/get": (Group.LOCK, Begins.IF_PUBLIC),
+    "/v1/update": (Group.LOCK, Begins.NEVER),
+    "/v1/mutate": (Group.LOCK, Begins.NEVER),
+    "/v1/remove": (Group.LOCK, Begins.NEVER),
+    "/v1/metadata": (Group.LOCK, Begins.NEVER),
+    "/v1/attachments": (Group.LOCK, Begins.IF_PUBLIC),
+    "/v1/attachment": (Group.LOCK, Begins.IF_PUBLIC),
+    "/v1/query": (Group.QUERY, Begins.ALWAYS),
+    "/v1/queue/enqueue": (Group.PRODUCER, Begins.ALWAYS),
+    "/v1/queue/dequeue": (Group.CONSUMER, Begins.ALWAYS),
+    "/v1/queue/dequeueWithState": (Group.CONSUMER, Begins.ALWAYS),
+    "/v1/queue/subscribe": (Group.CONSUMER, Begins.ALWAYS),
+    "/v1/queue/subscribeWithState": (Group.CONSUMER, Begins.ALWAYS),
+    "/v1/queue/ack": (Group.ACK, Begins.NEVER),
+    "/v1/queue/nack": (Group.ACK, Begins.NEVER),
+    "/v1/queue/extend": (Group.ACK, Begins.NEVER),
+}
+
+
+class Gate:
+    """What one path counts, and what its next request has to expect. Counts only grow."""
+
+    __slots__ = ("begins", "delay_s", "entered", "group", "held", "is_open", "left", "refused", "waiting")
+
+    def __init__(self, group: Group, begins: Begins) -> None:
+        self.group = group
+        self.begins = begins
+        self.is_open = True
+        self.delay_s = 0.0
+        self.entered = 0
+        self.left = 0
+        self.held = 0
+        self.refused = 0
+        self.waiting = 0
+
+    @property
+    def in_flight(self) -> int:
+        return self.entered - self.left - self.waiting
+
+
+class Turn:
+    """What the event loop has worked since it last looked for new requests, in CPU time of its thread.
+
+    CPU time and not the clock: a process that others keep from running has not taken too much work. The loop is
+    asked to mark the next turn by the first request of this one, so an idle loop is left alone.
+    """
+
+    __slots__ = ("_began_s", "_call_soon", "_cpu_s", "_has_begun_work", "_is_next_marked", "longest_s")
+
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        cpu_s: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._call_soon = call_soon
+        self._cpu_s = cpu_s
+        self._began_s = cpu_s()
+        self._is_next_marked = False
+        self._has_begun_work = False
+        self.longest_s = 0.0
+
+    def is_over(self, budget_s: float) -> bool:
+        """Whether this turn has no time left for new work; its first piece is always taken, so nobody starves."""
+        if not self._is_next_marked:
+            self._is_next_marked = True
+            self._call_soon(self.begin)
+        spent_s = self._cpu_s() - self._began_s
+        if spent_s < budget_s or not self._has_begun_work:
+            self._has_begun_work = True
+            return False
+        self.longest_s = max(self.longest_s, spent_s)
+        return True
+
+    def begin(self) -> None:
+        self._began_s = self._cpu_s()
+        self._is_next_marked = False
+        self._has_begun_work = False
+
+    def take_longest_s(self) -> float:
+        """The longest turn that refused work since the last call; 0 when none did."""
+        longest_s, self.longest_s = self.longest_s, 0.0
+        return longest_s
+
+
+class Admission:
+    """The gates of all paths. `admit` and `leave` are the hooks of the app."""
+
+    def __init__(self, controller: Controller, *, wait_s_max: float, turn_budget_s: float) -> None:
+        self._controller = controller
+        self._wait_s_max = wait_s_max
+        self._turn_budget_s = turn_budget_s
+        self._turn: Turn | None = None
+        self.gates = {path: Gate(group, begins) for path, (group, begins) in _PATHS.items()}
+
+    def document(self, routers: Sequence[ExpressRouter]) -> None:
+        """Add the refusal to what the docs say of every route that has a gate."""
+        for router in routers:
+            router.routes[:] = [
+                replace(route, errors=(*route.errors, Throttled)) if route.path in self.gates else route
+                for route in router.routes
+            ]
+
+    # The hot path.
+
+    def admit(self, route: Route, request: Request) -> Awaitable[None] | None:
+        """Let a request in (None), hold it back (an awaitable), or refuse it (Throttled)."""
+        gate = self.gates.get(route.path)
+        if gate is None:
+            return None
+        gate.entered += 1
+        return None if gate.is_open else self._hold(gate, request)
+
+    def leave(self, route: Route) -> None:
+        """The other end of `admit`, however the request ended."""
+        gate = self.gates.get(route.path)
+        if gate is not None:
+            gate.left += 1
+
+    # Once per sample.
+
+    def in_flight(self) -> InFlight:
+        counts = dict.fromkeys(Group, 0)
+        for gate in self.gates.values():
+            counts[gate.group] += gate.in_flight
+        return InFlight(
+            producers=counts[Group.PRODUCER],
+            consumers=counts[Group.CONSUMER],
+            acks=counts[Group.ACK],
+            locks=counts[Group.LOCK],
+            queries=counts[Group.QUERY],
+        )
+
+    def apply(self) -> None:
+        """Set every gate as the controller decided by its last sample."""
+        is_shedding = self._controller.refuses_late_work
+        if not is_shedding:
+            self._turn = None
+        elif self._turn is None:
+            self._turn = Turn(asyncio.get_running_loop().call_soon)
+        delays_s = {group: self._controller.delay_s(group) for group in Group}
+        for gate in self.gates.values():
+            gate.delay_s = delays_s[gate.group]
+            gate.is_open = gate.delay_s <= 0 and not (is_shedding and gate.begins is not Begins.NEVER)
+
+    def take_longest_turn_s(self) -> float:
+        return 0.0 if self._turn is None else self._turn.take_longest_s()
+
+    # The slow path.
+
+    def _hold(self, gate: Gate, request: Request) -> Awaitable[None] | None:
+        if self._turn is not None and _begins_work(gate, request) and self._turn.is_over(self._turn_budget_s):
+            gate.refused += 1
+            raise Throttled(self._controller.state, retry_after_s=RETRY_AFTER_S_MIN)
+        return self._wait(gate, request) if gate.delay_s > 0 else None
+
+    async def _wait(self, gate: Gate, request: Request) -> None:
+        delay_s, state = gate.delay_s, self._controller.state
+        is_refused = delay_s > self._wait_s_max or self._wait_s_max <= 0
+        pause_s = min(delay_s, max(0.0, self._wait_s_max))
+        block_s = _block_s(request) if pause_s >= 1 else None  # Deadlines are whole seconds.
+        is_too_late = block_s is not None and block_s < pause_s
+        gate.held += 1
+        gate.waiting += 1
+        try:
+            await asyncio.sleep(block_s if block_s is not None and is_too_late else pause_s)
+        finally:
+            gate.waiting -= 1
+        if is_too_late:
+            raise Waiting("the server holds requests back for longer than this one may wait", retry_after_s=1)
+        if is_refused:
+            gate.refused += 1
+            raise Throttled(state, retry_after_s=math.ceil(delay_s))
+
+
+def _begins_work(gate: Gate, request: Request) -> bool:
+    return gate.begins is Begins.ALWAYS or (
+        gate.begins is Begins.IF_PUBLIC and b"public=" in request.query_string
+    )
+
+
+def _block_s(request: Request) -> float | None:
+    """The seconds an acquire may take; None for every other request, and for one that waits without limit."""
+    if request.path != "/v1/acquire":
+        return None
+    try:
+        block_s = AcquireRequest.model_validate_json(request.body).block_seconds
+    except ValidationError:
+        return None  # The handler says what is wrong with it.
+    return float(min(block_s, _BLOCK_S_MAX)) if block_s is not None and block_s > 0 else None
