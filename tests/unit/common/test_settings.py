@@ -202,6 +202,21 @@ def test_a_file_that_is_no_text_or_too_large_is_refused(place: Place) -> None:
     assert "larger than 1 MiB" in place.refusal()
 
 
+def test_a_file_without_an_end_is_refused(place: Place) -> None:
+    place.config.symlink_to("/dev/zero")
+
+    assert "larger than 1 MiB" in place.refusal()
+
+
+def test_a_line_that_is_no_yaml_is_named_but_not_shown(place: Place) -> None:
+    place.config.write_text("listen: 127.0.0.1:0\nstore: postgres://user:secret@host/database: x\n")
+
+    message = place.refusal()
+
+    assert "line 2" in message
+    assert "secret" not in message
+
+
 def test_an_empty_file_and_empty_values_change_nothing(place: Place) -> None:
     place.config.write_text("")
     assert place.load().ttl_s_default == 30

@@ -201,11 +201,17 @@ def _read_dotenv(directory: Path) -> dict[str, str]:
 
 def _read_yaml(path: Path) -> dict[str, object]:
     try:
-        if path.stat().st_size > _FILE_BYTES_MAX:
+        with path.open("rb") as file:  # Not by its size: a device or a pipe has none.
+            raw = file.read(_FILE_BYTES_MAX + 1)
+        if len(raw) > _FILE_BYTES_MAX:
             raise SettingsError(f"config file {path} is larger than 1 MiB")
-        content: object = yaml.safe_load(path.read_text("utf-8"))
+        content: object = yaml.safe_load(raw.decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"config file {path} cannot be read: {error}") from error
+    except yaml.MarkedYAMLError as error:
+        # Without the line itself, which may hold a password.
+        line = "" if error.problem_mark is None else f" in line {error.problem_mark.line + 1}"
+        raise SettingsError(f"config file {path} is not YAML: {error.problem}{line}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise SettingsError(f"config file {path} is not YAML: {error}") from error
     if content is None:
