@@ -1,0 +1,102 @@
+"""A plane and its client in one process that dies at a chosen step; what was asked and told outlives it in a ledger."""
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from holdfast.common import failpoint
+from tests.system.lease_wire import Held, WireClient, plane
+
+TTL_S: Final = 30
+OPERATIONS: Final = ("acquire", "update", "release")
+STEPS: Final = ("journal.write", "journal.sync", "journal.synced", "answer")
+
+
+class Death(NamedTuple):
+    """When the process is to die: at this step of this operation, on the key of this number."""
+
+    operation: str
+    step: str
+    number: int
+
+    @property
+    def failpoint(self) -> str:
+        return f"{self.operation}.{self.step}" if self.step == "answer" else self.step
+
+
+class Job(NamedTuple):
+    """One life of the process."""
+
+    folder: str
+    ledger: str
+    keys: Sequence[str]
+    document: str
+    has_neighbours: bool
+    death: Death
+
+
+class Ledger:
+    """Lines that the kernel has once they are written, whatever becomes of the process."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def write(self, event: str, **members: Any) -> None:
+        os.write(self._descriptor, json.dumps({"event": event, **members}).encode() + b"\n")
+
+
+def run(job: Job) -> None:
+    asyncio.run(_live(job))
+
+
+async def _live(job: Job) -> None:
+    ledger = Ledger(job.ledger)
+    async with plane(f"disk://{job.folder}") as port:
+        neighbours = [
+            asyncio.create_task(_neighbour(port, ledger, f"{job.document}-{number}"))
+            for number in range(3 if job.has_neighbours else 0)
+        ]
+        try:
+            await _cycle(await WireClient.connect(port), ledger, job)
+        finally:
+            for neighbour in neighbours:
+                neighbour.cancel()
+
+
+async def _cycle(wire: WireClient, ledger: Ledger, job: Job) -> None:
+    leases: list[Held] = []
+    for number, key in enumerate(job.keys):
+        _arm(job, "acquire", number)
+        held = await wire.acquire(key, "mortal", ttl_s=TTL_S, txn_id=leases[0].txn_id if leases else "")
+        assert held is not None
+        leases.append(held)
+        ledger.write("acquired", lease=held)
+    for number, held in enumerate(leases):
+        _arm(job, "update", number)
+        ledger.write("updating", key=held.key)
+        assert (await wire.update(held, job.document)).status == 200
+        ledger.write("updated", key=held.key)
+    _arm(job, "release", job.death.number)
+    ledger.write("releasing")
+    assert (await wire.release(leases[job.death.number])).status == 200
+    ledger.write("released")
+
+
+def _arm(job: Job, operation: str, number: int) -> None:
+    if (operation, number) == (job.death.operation, job.death.number):
+        failpoint.arm(f"{job.death.failpoint}:crash")
+
+
+async def _neighbour(port: int, ledger: Ledger, key: str) -> None:
+    """Somebody else at work, so that the dying step may be shared with others or be theirs."""
+    wire = await WireClient.connect(port)
+    count = 0
+    while True:
+        held = await wire.acquire(key, "neighbour", ttl_s=TTL_S)
+        assert held is not None
+        await wire.update(held, count)
+        await wire.release(held)
+        ledger.write("neighbour", key=key, count=count, token=held.token)
+        count += 1
