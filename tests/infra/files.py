@@ -31,8 +31,10 @@ class GatedFile(DiskFile):
     """Syncs only while the gate is open."""
 
     gate = threading.Event()
+    is_syncing = threading.Event()
 
     def sync(self) -> None:
+        self.is_syncing.set()
         self.gate.wait()
         super().sync()
 

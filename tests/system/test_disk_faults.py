@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.common import failpoint
+from holdfast.storage.disk import segment
 from holdfast.storage.disk.store import open_disk
 from holdfast.storage.errors import Conflict, StoreFull, StoreLocked, StoreReadOnly
 from holdfast.storage.options import StoreOptions
@@ -56,6 +57,37 @@ async def test_nothing_is_visible_before_it_is_durable(tmp_path: Path) -> None:
         assert await commit == 2
         assert len(await event) == 2
         assert await store.get(b"b") is not None
+
+
+async def test_while_one_group_syncs_the_next_one_gathers(tmp_path: Path) -> None:
+    async with open_disk(tmp_path, OPTIONS, file_factory=GatedFile) as store:
+        GatedFile.gate.clear()
+        GatedFile.is_syncing.clear()
+        first = asyncio.ensure_future(store.commit(Batch(puts={b"first": b""})))
+        await asyncio.to_thread(GatedFile.is_syncing.wait)
+        rest = [asyncio.ensure_future(store.commit(Batch(puts={b"%d" % n: b""}))) for n in range(50)]
+        await turns()
+        GatedFile.gate.set()
+        await asyncio.gather(first, *rest)
+
+        assert store.figures()["syncs"] == 2
+
+
+async def test_an_unexpected_error_in_the_journal_fails_the_commits_instead_of_hanging_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_disk(tmp_path, OPTIONS) as store:
+        await store.commit(Batch(puts={b"a": b"1"}))
+
+        def defect(*_: object) -> bytes:
+            raise ArithmeticError("defect")
+
+        monkeypatch.setattr(segment, "encode_record", defect)
+        with pytest.raises(StoreReadOnly):
+            await store.commit(Batch(puts={b"a": b"2"}))
+
+        assert store.problem is not None
+        assert await store.get(b"a") is not None
 
 
 async def test_a_transaction_builds_on_what_is_staged_but_is_held_back_with_it(tmp_path: Path) -> None:

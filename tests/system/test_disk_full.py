@@ -2,9 +2,15 @@
 
 from pathlib import Path
 
-from tests.infra.small_disk import run_on_small_disk
+import pytest
+
+from tests.infra.small_disk import can_mount, run_on_small_disk
 
 
+@pytest.mark.skipif(
+    not can_mount(),
+    reason="no right to mount a file system; test_disk_faults.py shows the same on a simulated device",
+)
 def test_a_small_disk_that_fills_up_is_survived(tmp_path: Path) -> None:
     process = run_on_small_disk("tests.system.full_disk_session", tmp_path, size="64m")
 

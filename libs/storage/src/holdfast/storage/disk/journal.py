@@ -177,6 +177,13 @@ class DiskJournal:
     # -- thread side
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:  # noqa: BLE001 (the edge of the thread: nobody may be left waiting for it)
+            _log.error("storage.journal.died", exception=error)
+            self._fail(_read_only(self._folder, OSError(str(error))), is_fatal=True)
+
+    def _serve(self) -> None:
         while True:
             group = self._take()
             if group:
