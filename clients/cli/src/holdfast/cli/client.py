@@ -9,7 +9,6 @@ from time import time_ns
 from typing import IO, Annotated, Any
 
 import typer
-import yaml
 
 from holdfast.cli import client_attachments
 from holdfast.cli.client_print import export_lines, pretty, print_members, text_lines
@@ -18,7 +17,6 @@ from holdfast.cli.output import Output, OutputFormat, failure
 from holdfast.client import State, WriteResult
 from holdfast.client.request import json_bytes
 from holdfast.client.sync.session import Session
-from holdfast.lql.application import apply_mutations
 
 app = typer.Typer(
     name="client",
@@ -224,9 +222,7 @@ def edit(
     file: Annotated[str, typer.Option("--file", "-f", metavar="FILE|-", help="Changed in place.")] = "-",
 ) -> None:
     """Change fields of a document here, without any server."""
-    document = _read(file)
-    changed = pretty(apply_mutations(document, mutation, now_ns=time_ns())) + b"\n"
-    _write(file, changed)
+    _write(file, pretty(_changed(_read(file), mutation)) + b"\n")
 
 
 @app.command(epilog="Example:  holdfast client remove --if-version 3")
@@ -269,9 +265,14 @@ def _set(
     session: Session, mutations: list[str], *, cas: bool, if_version: int | None, if_etag: str | None
 ) -> WriteResult:
     state = session.get()
-    document = b"{}" if state is None else state.content
-    changed = apply_mutations(document, mutations, now_ns=time_ns())
+    changed = _changed(b"{}" if state is None else state.content, mutations)
     return session.update(changed, if_version=if_version, if_etag=if_etag, cas=cas and state is not None)
+
+
+def _changed(document: bytes, mutations: list[str]) -> bytes:
+    from holdfast.lql.application import apply_mutations
+
+    return apply_mutations(document, mutations, now_ns=time_ns())
 
 
 def _print_write(result: WriteResult, output: OutputFormat) -> None:
@@ -295,6 +296,8 @@ def _shown(state: State | None, kind: DocumentType) -> bytes:
     if kind is DocumentType.RAW:
         return document
     if kind is DocumentType.YAML:
+        import yaml
+
         return yaml.safe_dump(json.loads(document), allow_unicode=True, sort_keys=False).encode()
     return pretty(document) + b"\n"
 
@@ -313,6 +316,8 @@ def _document_source(file: str, kind: DocumentType) -> Path | IO[bytes] | bytes:
     """JSON is sent as it is read; the server looks at it."""
     if kind is not DocumentType.YAML:
         return sys.stdin.buffer if file == "-" else Path(file)
+    import yaml
+
     try:
         value: Any = yaml.safe_load(_read(file))
     except (yaml.YAMLError, RecursionError, UnicodeDecodeError) as error:

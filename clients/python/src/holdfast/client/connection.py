@@ -12,8 +12,6 @@ from holdfast.client.call import Call
 from holdfast.client.endpoint import Endpoint, is_loopback, parse_endpoints
 from holdfast.client.errors import InvalidArgument, TransportFailed, TransportTimedOut, UnexpectedAnswer
 from holdfast.client.options import ClientOptions
-from holdfast.common.bundle import read_bundle
-from holdfast.common.tls import client_context
 
 ERROR_BYTES_MAX: Final = 1024 * 1024
 _CONNECT_S_MAX: Final = 10.0
@@ -56,6 +54,10 @@ class Connection:
             return False  # Nothing to verify; httpx would load every CA of the system.
         if options.bundle is None or options.disable_mtls:
             return ssl.create_default_context()
+        # Only who has a bundle pays for reading certificates: it is a third of the start of a small program.
+        from holdfast.common.bundle import read_bundle
+        from holdfast.common.tls import client_context
+
         return client_context(read_bundle(options.bundle))
 
 
