@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.storage.opening import open_store
+from tests.system.cli import environment, serving
 from tests.unit.test_tree import ROOT, files
 
 PAGES = sorted(path for path in files() if path.suffix == ".md")
@@ -147,3 +148,22 @@ async def test_python_of_the_readme_runs(tmp_path: Path) -> None:
             await running
 
     assert blocks, "the README shows no Python"
+
+
+def test_the_first_lease_of_the_readme_works_against_a_plane(tmp_path: Path) -> None:
+    (block,) = [block for language, block in FENCE.findall(README) if language == "sh"]
+    with serving(tmp_path, "--listen", "127.0.0.1:0") as server:
+        script = block.replace("http://127.0.0.1:9341", server.url)
+        script = script.replace("$PWD/.venv/bin", str(Path(sys.executable).parent))
+        ran = subprocess.run(
+            ["sh", "-e", "-c", script],
+            env=environment(tmp_path),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+
+    assert ran.returncode == 0, ran.stderr
+    assert '"n": 1.10' in ran.stdout
+    assert ran.stdout.endswith("nobody else runs this now\n")
