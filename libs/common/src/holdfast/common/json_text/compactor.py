@@ -14,15 +14,8 @@ import re
 from typing import Final
 
 from holdfast.common.errors import InvalidBody
-from holdfast.common.json_text.grammar import (
-    RUN_LEVELS,
-    match_begun_token,
-    match_elements,
-    match_members,
-    match_token,
-    match_value,
-    match_white_space,
-)
+from holdfast.common.json_text.bulk import compact_items
+from holdfast.common.json_text.grammar import match_begun_token, match_token, match_white_space
 from holdfast.common.json_text.white_space import without_white_space
 
 DEPTH_MAX: Final = 10_000
@@ -38,6 +31,7 @@ _AFTER_MEMBER: Final = "',' or '}'"
 _END: Final = "the end, because a body is one JSON value"
 
 _AFTER: Final = {ord("["): _AFTER_ELEMENT, ord("{"): _AFTER_MEMBER}
+_NEXT: Final = {ord("["): _VALUE, ord("{"): _KEY}
 _SCALAR_STARTS: Final = b'"-0123456789tfn'
 _VALUE_STARTS: Final = frozenset(_SCALAR_STARTS + b"[{")
 _ALLOWED: Final = {
@@ -49,6 +43,17 @@ _ALLOWED: Final = {
     _AFTER_ELEMENT: frozenset(b",]"),
     _AFTER_MEMBER: frozenset(b",}"),
     _END: frozenset[int](),
+}
+# The shortest text, with `"` for each string, after which the same is expected.
+_BEFORE: Final = {
+    _VALUE: b"",
+    _FIRST_ELEMENT: b"[",
+    _FIRST_KEY: b"{",
+    _KEY: b"0,",
+    _COLON: b'0,"',
+    _AFTER_ELEMENT: b"0",
+    _AFTER_MEMBER: b"0",
+    _END: b"0",
 }
 _OPENING: Final = {ord("["): _FIRST_ELEMENT, ord("{"): _FIRST_KEY}
 _CLOSING: Final = frozenset(b"]}")
@@ -74,9 +79,8 @@ class Compactor:
             self._decoder.decode(chunk)
         except UnicodeDecodeError as error:
             position = decoded_bytes + error.start
-            self._compact(
-                chunk[: max(position - self._taken_bytes, 0)]
-            )  # An earlier mistake is the one to report.
+            # A mistake before that is the one to report.
+            self._compact(chunk[: max(position - self._taken_bytes, 0)])
             raise _invalid(position, "this is not UTF-8") from error
         return self._compact(chunk)
 
@@ -95,17 +99,33 @@ class Compactor:
         self._taken_bytes += len(chunk)
         self._carry = b""
         self._carry_sent_bytes = 0
+        compacted, taken_bytes = self._compact_items(text)
+        text = text[taken_bytes:]
         start = self._skip_whole_tokens(text, self._taken_bytes - len(text))
-        compacted = without_white_space(text[:start])
+        compacted += without_white_space(text[:start])
         if start < len(text):
             compacted += self._begun_token(text, start)
         return compacted[sent_bytes:]
+
+    def _compact_items(self, text: bytes) -> tuple[bytes, int]:
+        """Take as much of the text as can be taken at once; the rest goes token by token."""
+        opened = bytearray(self._open)
+        before = _BEFORE[self._expected]
+        if self._expected is _VALUE:
+            before = b"" if not opened else b"0," if opened[-1] == ord("[") else b'":'
+        elif self._expected in (_FIRST_ELEMENT, _FIRST_KEY):
+            opened.pop()  # Opened once more by `before`.
+        taken = compact_items(text, before, opened, DEPTH_MAX)
+        if taken is None:
+            return b"", 0
+        self._open = opened
+        self._expected = _NEXT[opened[-1]]
+        return taken
 
     def _skip_whole_tokens(self, text: bytes, offset: int) -> int:
         """Where the first token starts that may go on in the next chunk; `offset` is where the text itself starts."""
         position = 0
         while True:
-            position = self._skip_run(text, position)
             white_space = match_white_space(text, position)
             assert white_space is not None
             position = white_space.end()
@@ -123,24 +143,6 @@ class Compactor:
                 raise _invalid(offset + begun.end(), "this cannot stand here in a string, number or literal")
             self._take(first, offset + position)
             position = token.end()
-
-    def _skip_run(self, text: bytes, position: int) -> int:
-        """Skip as much as one pattern can see whole; where it sees nothing, a single token is taken instead."""
-        expected = self._expected
-        if len(self._open) > DEPTH_MAX - RUN_LEVELS:
-            return position  # A run could go deeper than allowed.
-        if expected is _AFTER_ELEMENT:
-            run = match_elements(text, position)
-        elif expected is _AFTER_MEMBER:
-            run = match_members(text, position)
-        elif expected is _VALUE or expected is _FIRST_ELEMENT:
-            run = match_value(text, position)
-            if run is not None:
-                self._expect_after_value()
-                return self._skip_run(text, run.end())
-        else:
-            return position
-        return position if run is None else run.end()
 
     def _take(self, first: int, position: int) -> None:
         """Take one token by its first byte, which is one of those allowed here."""
