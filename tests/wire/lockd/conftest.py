@@ -1,6 +1,6 @@
 """A plane on loopback and a client that speaks lockd's wire, through the express lane and through plain ASGI."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import httpx
@@ -62,8 +62,58 @@ class Wire:
         asked = {"key": lease.key, "lease_id": lease.lease_id, "txn_id": lease.txn_id, **body}
         return await self.post("/v1/release", asked, {"X-Fencing-Token": str(lease.token)})
 
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | AsyncIterator[bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+        **query: object,
+    ) -> httpx.Response:
+        parameters = {name: str(value) for name, value in query.items()}
+        # None leaves the query of the path as it is.
+        return await self._client.request(
+            method, path, content=body, headers=headers, params=parameters or None
+        )
+
+    async def attach(
+        self,
+        lease: Lease,
+        name: str,
+        body: bytes,
+        headers: Mapping[str, str] | None = None,
+        **query: object,
+    ) -> httpx.Response:
+        claimed = {**lease.headers, **(headers or {})}
+        return await self.post("/v1/attachments", body, claimed, key=lease.key, name=name, **query)
+
+    async def attach_chunked(self, lease: Lease, name: str, pieces: Iterable[bytes]) -> httpx.Response:
+        async def body() -> AsyncIterator[bytes]:
+            for piece in pieces:
+                yield piece
+
+        return await self.request("POST", "/v1/attachments", body(), lease.headers, key=lease.key, name=name)
+
+    async def list_attachments(self, key: str, lease: Lease | None = None) -> httpx.Response:
+        headers, query = _reader(lease)
+        return await self.get("/v1/attachments", headers, key=key, **query)
+
+    async def download(self, key: str, lease: Lease | None = None, **selector: object) -> httpx.Response:
+        headers, query = _reader(lease)
+        return await self.get("/v1/attachment", headers, key=key, **query, **selector)
+
+    async def delete_attachment(self, lease: Lease, **selector: object) -> httpx.Response:
+        return await self.request("DELETE", "/v1/attachment", None, lease.headers, key=lease.key, **selector)
+
+    async def delete_attachments(self, lease: Lease) -> httpx.Response:
+        return await self.request("DELETE", "/v1/attachments", None, lease.headers, key=lease.key)
+
     async def read(self, key: str) -> httpx.Response:
         return await self.post("/v1/get", key=key, public=1)
+
+
+def _reader(lease: Lease | None) -> tuple[dict[str, str], dict[str, object]]:
+    return ({}, {"public": 1}) if lease is None else (lease.headers, {})
 
 
 @pytest.fixture(params=["lane", "asgi"])

@@ -9,6 +9,9 @@ from holdfast.common.express.router import ExpressRouter
 from holdfast.common.settings import PlaneSettings
 from holdfast.leases.routes import LeaseRoutes
 from holdfast.leases.service import LeaseService
+from holdfast.state.attachment_routes import AttachmentRoutes
+from holdfast.state.attachments import AttachmentService
+from holdfast.state.mutations import MutationService
 from holdfast.state.routes import StateRoutes
 from holdfast.state.service import StateService
 from holdfast.storage.port import Store
@@ -20,12 +23,14 @@ class Plane:
 
     def __init__(self, settings: PlaneSettings, drain: Drain) -> None:
         self._drain = drain
+        self._settings = settings
         self._leases = LeaseRoutes(settings, drain)
         self._state = StateRoutes(settings)
+        self._attachments = AttachmentRoutes(settings)
 
     @property
     def routers(self) -> Sequence[ExpressRouter]:
-        return self._leases.router, self._state.router
+        return self._leases.router, self._state.router, self._attachments.router
 
     @asynccontextmanager
     async def running(self, store: Store) -> AsyncIterator[None]:
@@ -37,6 +42,8 @@ class Plane:
         coordinator.enlist(leases)
         self._leases.service = leases
         self._state.service = state
+        self._state.mutations = MutationService(state, clock, self._settings.json_bytes_max)
+        self._attachments.service = AttachmentService(store, clock)
         self._drain.active_leases = lambda: leases.active
         async with leases.running():
             yield

@@ -1,22 +1,28 @@
-"""HTTP in, service call, HTTP out: get, update, remove, metadata."""
+"""HTTP in, service call, HTTP out: get, update, mutate, remove, metadata."""
+
+from collections.abc import AsyncIterator
 
 from holdfast.common.errors import InvalidBody
 from holdfast.common.express.message import Answer, Header, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.fields import (
-    InvalidFencingToken,
-    MissingFencingToken,
-    MissingLease,
-    fencing_token,
-    is_true,
-    key_of,
-    namespace_of,
-)
+from holdfast.common.fields import fencing_token, is_true, key_of, namespace_of
 from holdfast.common.json_text import compact
-from holdfast.common.names import InvalidKey, InvalidNamespace, MissingKey
 from holdfast.common.settings import PlaneSettings
+from holdfast.lql.errors import InvalidMutations
+from holdfast.state.declarations import (
+    BAD_CLAIM,
+    BAD_NAMES,
+    CAS,
+    CLAIM,
+    HIDDEN,
+    IF,
+    NO_LEASE,
+    PUBLIC,
+    QUERY,
+    VERSION,
+)
 from holdfast.state.errors import (
-    EtagMismatch,
+    DocumentTooLarge,
     ExpectedBytesMismatch,
     ExpectedSha256Mismatch,
     InvalidExpectedBytes,
@@ -24,6 +30,7 @@ from holdfast.state.errors import (
     InvalidMetadata,
     InvalidVersion,
     MissingParams,
+    TransactionTooLarge,
     VersionConflict,
 )
 from holdfast.state.fields import (
@@ -34,43 +41,28 @@ from holdfast.state.fields import (
     member_of,
     spelled_of,
 )
-from holdfast.state.schemas import MetadataAnswer, MetadataRequest, RemoveAnswer, UpdateAnswer
+from holdfast.state.intake import Content
+from holdfast.state.mutations import Mutated, MutationService
+from holdfast.state.schemas import (
+    MetadataAnswer,
+    MetadataRequest,
+    MutateRequest,
+    RemoveAnswer,
+    UpdateAnswer,
+)
 from holdfast.state.service import StateService
 from holdfast.state.staging import Expectation, View
-from holdfast.storage.leasing import (
-    Claim,
-    FencingMismatch,
-    LeaseExpired,
-    LeaseRequired,
-    MissingTxn,
-    TxnMismatch,
-)
+from holdfast.storage.leasing import Claim
 from holdfast.storage.resource import Member
 
 METADATA_BYTES_MAX = 4096
-
-_QUERY = {"key": "The key.", "namespace": "Its namespace."}
-_CLAIM = {
-    "X-Lease-ID": "The lease, from acquire.",
-    "X-Txn-ID": "Its transaction, from acquire.",
-    "X-Fencing-Token": "Its fencing token, from acquire.",
-}
-_IF = {
-    "X-If-Version": "Write only if this is the version.",
-    "X-If-State-ETag": "Write only if this is the document's ETag.",
-}
-_HIDDEN = {"X-Lockd-Meta-Query-Hidden": "Hide the key from queries, or show it again."}
-_VERSION = {"X-Key-Version": "The version as this caller sees it."}
-_BAD_NAMES = (InvalidNamespace, InvalidKey, MissingKey)
-_BAD_CLAIM = (MissingLease, MissingTxn, MissingFencingToken, InvalidFencingToken)
-_NO_LEASE = (LeaseRequired, LeaseExpired, FencingMismatch, TxnMismatch)
-_CAS = (InvalidVersion, VersionConflict, EtagMismatch)
 
 
 class StateRoutes:
     """The endpoints of state. `service` is set while the store is open."""
 
     service: StateService
+    mutations: MutationService
 
     def __init__(self, settings: PlaneSettings) -> None:
         self._namespace_default = settings.namespace_default
@@ -83,53 +75,74 @@ class StateRoutes:
             "/v1/get",
             self.get,
             methods=("POST", "GET"),
-            errors=(MissingParams, *_BAD_NAMES, *_BAD_CLAIM, *_NO_LEASE),
+            errors=(MissingParams, *BAD_NAMES, *BAD_CLAIM, *NO_LEASE),
             summary="The JSON document of a key: what is committed, or what the holder of a lease has staged.",
-            query_parameters={**_QUERY, "public": "1: the committed document, without a lease."},
-            request_headers=_CLAIM,
-            response_headers={**_VERSION, "ETag": "SHA-256 of the document, in hex."},
+            query_parameters={**QUERY, **PUBLIC},
+            request_headers=CLAIM,
+            response_headers={**VERSION, "ETag": "SHA-256 of the document, in hex."},
         )
         self.router.add(
             "/v1/update",
             self.update,
             response_model=UpdateAnswer,
             errors=(
-                *(*_BAD_NAMES, *_BAD_CLAIM, *_NO_LEASE, *_CAS, InvalidMetadata),
+                *(*BAD_NAMES, *BAD_CLAIM, *NO_LEASE, *CAS, InvalidMetadata, TransactionTooLarge),
                 *(InvalidExpectedBytes, InvalidExpectedSha256, ExpectedBytesMismatch, ExpectedSha256Mismatch),
             ),
             summary="Stage a JSON document; release publishes it.",
-            query_parameters=_QUERY,
+            query_parameters=QUERY,
             request_headers={
-                **_CLAIM,
-                **_IF,
-                **_HIDDEN,
+                **CLAIM,
+                **IF,
+                **HIDDEN,
                 "X-Expected-SHA256": "Of the body as sent.",
                 "X-Expected-Bytes": "Size of the body as sent.",
             },
-            response_headers={**_VERSION, "ETag": "SHA-256 of the compacted document, in hex."},
+            response_headers={**VERSION, "ETag": "SHA-256 of the compacted document, in hex."},
             body_limit_bytes=self._json_bytes_max,
+        )
+        self._mutate = self.router.add(
+            "/v1/mutate",
+            self.mutate,
+            request_model=MutateRequest,
+            response_model=UpdateAnswer,
+            errors=(
+                *(*BAD_NAMES, *BAD_CLAIM, *NO_LEASE, *CAS, InvalidMetadata),
+                *(InvalidMutations, DocumentTooLarge, TransactionTooLarge),
+            ),
+            summary="Change fields of the JSON document, and stage it.",
+            request_example={"mutations": ["/count++", "/status=done", "rm:/draft"]},
+            query_parameters=QUERY,
+            request_headers={**CLAIM, **IF, **HIDDEN},
+            response_headers={
+                **VERSION,
+                "ETag": "SHA-256 of the new document, in hex.",
+                "X-Lockd-Mutate-Bytes-Read": "Size of the document before.",
+                "X-Lockd-Mutate-Bytes-Written": "Size of the document after.",
+            },
+            is_parsed_by_handler=True,
         )
         self.router.add(
             "/v1/remove",
             self.remove,
             response_model=RemoveAnswer,
-            errors=(*_BAD_NAMES, *_BAD_CLAIM, *_NO_LEASE, *_CAS),
+            errors=(*BAD_NAMES, *BAD_CLAIM, *NO_LEASE, *CAS),
             summary="Stage the removal of the document.",
-            query_parameters=_QUERY,
-            request_headers={**_CLAIM, **_IF},
-            response_headers=_VERSION,
+            query_parameters=QUERY,
+            request_headers={**CLAIM, **IF},
+            response_headers=VERSION,
         )
         self._metadata = self.router.add(
             "/v1/metadata",
             self.metadata,
             request_model=MetadataRequest,
             response_model=MetadataAnswer,
-            errors=(*_BAD_NAMES, *_BAD_CLAIM, *_NO_LEASE, InvalidVersion, VersionConflict, InvalidMetadata),
+            errors=(*BAD_NAMES, *BAD_CLAIM, *NO_LEASE, InvalidVersion, VersionConflict, InvalidMetadata),
             summary="Stage a change of the key's attributes.",
             request_example={"query_hidden": True},
-            query_parameters=_QUERY,
-            request_headers={**_CLAIM, "X-If-Version": _IF["X-If-Version"], **_HIDDEN},
-            response_headers=_VERSION,
+            query_parameters=QUERY,
+            request_headers={**CLAIM, "X-If-Version": IF["X-If-Version"], **HIDDEN},
+            response_headers=VERSION,
             body_limit_bytes=METADATA_BYTES_MAX,
             is_parsed_by_handler=True,
         )
@@ -140,30 +153,43 @@ class StateRoutes:
             raise MissingParams("key is required")
         lease_id = request.header(b"x-lease-id")
         if not lease_id and is_true(request.query("public")):
-            view = await self.service.get_public(self._member(request, spelled))
-            return self._document(view, [])
+            member = self._member(request, spelled)
+            return await self._document(member, await self.service.get_public(member), [])
         token = fencing_token(request)
         member = self._member(request, spelled)
         if not lease_id:
             raise MissingParams("lease_id required (or use public=1)")
         view = await self.service.get_leased(member, Claim(lease_id, token, None))
-        return self._document(view, [(b"x-fencing-token", b"%d" % token)])
+        return await self._document(member, view, [(b"x-fencing-token", b"%d" % token)])
 
     async def update(self, request: Request, body: None) -> Answer:
-        member = member_of(request, self._namespace_default)
-        claim = claim_of(request)
-        expectation = expectation_of(request)
-        is_hidden = hidden_of(request)
+        member, claim, expectation, is_hidden = self._write(request)
         ExpectedBody.of(request).check(request.body)
+        if len(request.body) > self._json_bytes_max:
+            raise InvalidBody(f"the document is larger than {self._json_bytes_max} bytes")
         content = await self.service.content_of(member, compact(request.body))
         view = await self.service.update(member, claim, content, expectation, is_hidden)
-        answer = {
-            "new_version": view.version,
-            "new_state_etag": view.etag,
-            "bytes": content.size_bytes,
-            "metadata": _metadata(view),
-        }
-        return json_answer(answer, headers=_version_headers(view))
+        return _updated(view, content)
+
+    async def update_stream(self, request: Request, pieces: AsyncIterator[bytes]) -> Answer:
+        member, claim, expectation, is_hidden = self._write(request)
+        expected = ExpectedBody.of(request)
+        content = await self.service.take_document(member, pieces, expected, self._json_bytes_max)
+        view = await self.service.update(member, claim, content, expectation, is_hidden)
+        return _updated(view, content)
+
+    async def mutate(self, request: Request, body: None) -> Answer:
+        member, claim, expectation, is_hidden = self._write(request)
+        parsed = self._mutate.parse_now(request.body)
+        assert isinstance(parsed, MutateRequest)
+        if parsed.namespace and not (request.query("namespace") or "").strip():
+            member = member._replace(namespace=namespace_of(parsed.namespace, self._namespace_default))
+        expressions = [text for text in parsed.mutations or () if text.strip()]
+        if not expressions:
+            raise InvalidBody("mutations: at least one expression is required")
+        mutations = self.mutations.parse(expressions)
+        mutated = await self.mutations.mutate(member, claim, mutations, expectation, is_hidden)
+        return _updated(mutated.view, mutated.content, _counters(mutated))
 
     async def remove(self, request: Request, body: None) -> Answer:
         member = member_of(request, self._namespace_default)
@@ -204,17 +230,47 @@ class StateRoutes:
             raise InvalidMetadata("no metadata fields provided")
         return asked
 
+    def _write(self, request: Request) -> tuple[Member, Claim, Expectation, bool | None]:
+        """What update and mutate read before their body, in the order clients rely on."""
+        member = member_of(request, self._namespace_default)
+        return member, claim_of(request), expectation_of(request), hidden_of(request)
+
     def _member(self, request: Request, spelled: str) -> Member:
         return Member(namespace_of(request.query("namespace"), self._namespace_default), key_of(spelled))
 
-    def _document(self, view: View, headers: list[Header]) -> Answer:
+    async def _document(self, member: Member, view: View, headers: list[Header]) -> Answer:
         if view.content is None:
             return Answer(204, b"", headers)
-        return Answer(
-            200,
-            view.content.inline,
-            [(b"content-type", b"application/json"), *_version_headers(view), *headers],
-        )
+        headers = [(b"content-type", b"application/json"), *_version_headers(view), *headers]
+        if not view.content.HasField("blob"):
+            return Answer(200, view.content.inline, headers)
+        return Answer(200, await self.service.read_whole(member, view), headers)
+
+
+def _updated(view: View, content: Content, headers: tuple[Header, ...] = ()) -> Answer:
+    answer = {
+        "new_version": view.version,
+        "new_state_etag": view.etag,
+        "bytes": content.size_bytes,
+        "metadata": _metadata(view),
+    }
+    return json_answer(answer, headers=[*_version_headers(view), *headers])
+
+
+def _counters(mutated: Mutated) -> tuple[Header, ...]:
+    """For information only: one document is looked at and written; a large one goes through a blob."""
+    written_bytes = mutated.content.size_bytes
+    is_spilled = mutated.content.blob is not None
+    counters = {
+        b"candidates-seen": 1,
+        b"candidates-written": 1,
+        b"bytes-read": mutated.read_bytes,
+        b"bytes-written": written_bytes,
+        b"bytes-captured": written_bytes,
+        b"spill-count": int(is_spilled),
+        b"spill-bytes": written_bytes if is_spilled else 0,
+    }
+    return tuple((b"x-lockd-mutate-" + name, b"%d" % count) for name, count in counters.items())
 
 
 def _metadata(view: View) -> dict[str, bool]:

@@ -30,3 +30,42 @@ class MetadataAnswer(BaseModel):
     key: str
     version: int
     metadata: Metadata
+
+
+class AttachmentInfo(BaseModel):
+    id: str
+    name: str
+    size: int
+    content_type: str
+    created_at_unix: int
+    updated_at_unix: int
+    plaintext_sha256: str
+
+
+class AttachmentStaged(BaseModel):
+    attachment: AttachmentInfo
+    noop: bool | None = None
+    version: int
+
+
+class AttachmentList(BaseModel):
+    namespace: str
+    key: str
+    attachments: list[AttachmentInfo]
+
+
+class AttachmentDeleted(BaseModel):
+    deleted: bool
+    version: int
+
+
+class AttachmentsDeleted(BaseModel):
+    deleted: int
+    version: int
+
+
+class MutateRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    namespace: str | None = None
+    mutations: list[str] | None = None

@@ -5,13 +5,14 @@ does not exist.
 """
 
 from collections.abc import AsyncIterator, Sequence
+from hashlib import sha256
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
 from holdfast.state import attachment_records, staging
 from holdfast.state.fields import ExpectedBody
 from holdfast.state.holding import STAGE_COSTS, Holding, read_holding, write_stage
-from holdfast.state.intake import PIECE_BYTES, Content, Intake, take_document
+from holdfast.state.intake import INLINE_BYTES_MAX, PIECE_BYTES, Content, Intake, take_document
 from holdfast.state.staging import ANYTHING, NOTHING, Expectation, View
 from holdfast.storage.layers import DOCUMENTS, STAGES
 from holdfast.storage.leasing import Claim
@@ -65,6 +66,8 @@ class StateService:
 
     async def content_of(self, member: Member, text: bytes) -> Content:
         """A compacted document in memory; a large one goes to a blob first."""
+        if len(text) <= INLINE_BYTES_MAX:
+            return Content(text, None, len(text), sha256(text).digest())
         async with self._intake(member) as intake:
             for start in range(0, len(text), PIECE_BYTES):
                 await intake.write(text[start : start + PIECE_BYTES])
