@@ -2,6 +2,8 @@
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -11,12 +13,13 @@ from typing import IO, Annotated, Any
 import typer
 
 from holdfast.cli import client_attachments
-from holdfast.cli.client_print import export_lines, pretty, print_members, text_lines
+from holdfast.cli.client_print import export_lines, pretty, print_members, printable, text_lines
 from holdfast.cli.client_target import Target, block_s, duration_s, from_environment, takes_target
 from holdfast.cli.output import Output, OutputFormat, failure
-from holdfast.client import State, WriteResult
+from holdfast.client import WriteResult
 from holdfast.client.request import json_bytes
 from holdfast.client.sync.session import Session
+from holdfast.client.sync.stream import DocumentStream
 
 app = typer.Typer(
     name="client",
@@ -150,11 +153,17 @@ def get(
     kind = _kind_of(type, file, on_stdout=DocumentType.JSON)
     with target.client() as client:
         if public:
-            state = client.get(target.required_key(), namespace=target.namespace or None)
+            document = client.stream(target.required_key(), namespace=target.namespace or None)
         else:
-            state = target.session(client).get()
-    _write(file, _shown(state, kind))
-    _tell(state, show_meta=show_meta)
+            document = target.session(client).stream()
+        with document as stream, _opened(file) as out:
+            if kind is DocumentType.RAW and stream.exists:
+                size_bytes = stream.save_to(out)
+            else:
+                content = stream.read(client.options.document_bytes_max) if stream.exists else b"null"
+                out.write(_shown(content, kind))
+                size_bytes = len(content) if stream.exists else 0
+    _tell(size_bytes, stream, show_meta=show_meta)
 
 
 @app.command(
@@ -222,7 +231,9 @@ def edit(
     file: Annotated[str, typer.Option("--file", "-f", metavar="FILE|-", help="Changed in place.")] = "-",
 ) -> None:
     """Change fields of a document here, without any server."""
-    _write(file, pretty(_changed(_read(file), mutation)) + b"\n")
+    changed = pretty(_changed(_read(file), mutation)) + b"\n"
+    with _opened(file) as out:
+        out.write(changed)
 
 
 @app.command(epilog="Example:  holdfast client remove --if-version 3")
@@ -291,8 +302,7 @@ def _kind_of(type: DocumentType, file: str, *, on_stdout: DocumentType) -> Docum
     return kinds.get(Path(file).suffix.lower(), DocumentType.RAW)
 
 
-def _shown(state: State | None, kind: DocumentType) -> bytes:
-    document = b"null" if state is None else state.content
+def _shown(document: bytes, kind: DocumentType) -> bytes:
     if kind is DocumentType.RAW:
         return document
     if kind is DocumentType.YAML:
@@ -302,14 +312,14 @@ def _shown(state: State | None, kind: DocumentType) -> bytes:
     return pretty(document) + b"\n"
 
 
-def _tell(state: State | None, *, show_meta: bool) -> None:
-    members: dict[str, object] = {"bytes": 0 if state is None else len(state.content)}
-    if state is not None and state.etag:
-        members["etag"] = state.etag
-    members["version"] = str(0 if state is None else state.version)
+def _tell(size_bytes: int, stream: DocumentStream, *, show_meta: bool) -> None:
+    members: dict[str, object] = {"bytes": size_bytes}
+    if stream.etag:
+        members["etag"] = stream.etag
+    members["version"] = str(stream.version)
     typer.echo(json.dumps(members, separators=(",", ":")), err=True)
     if show_meta:
-        typer.echo(f"version: {members['version']}\netag: {members.get('etag', '')}", err=True)
+        typer.echo(f"version: {stream.version}\netag: {printable(stream.etag)}", err=True)
 
 
 def _document_source(file: str, kind: DocumentType) -> Path | IO[bytes] | bytes:
@@ -332,12 +342,15 @@ def _read(file: str) -> bytes:
         raise failure(f"{file}: {error.strerror}") from None
 
 
-def _write(file: str, content: bytes) -> None:
+@contextmanager
+def _opened(file: str) -> Iterator[IO[bytes]]:
+    """Where a result goes; - is standard output."""
     if file == "-":
-        sys.stdout.buffer.write(content)
+        yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
     try:
-        Path(file).write_bytes(content)
+        with Path(file).open("wb") as opened:
+            yield opened
     except OSError as error:
         raise failure(f"{file}: {error.strerror}") from None

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.client_print import attachment_members, print_members, text_lines
+from holdfast.cli.client_print import attachment_line, attachment_members, print_members, text_lines
 from holdfast.cli.client_target import Target, takes_target
 from holdfast.cli.output import Output, OutputFormat, failure
 from holdfast.client import Client
@@ -54,8 +54,7 @@ def put(
         )
     attachment = attachment_members(result.attachment)
     members = {"Attachment": attachment, "Noop": result.is_noop, "Version": result.version}
-    text = f"{result.attachment.name}\t{result.attachment.size_bytes}\t{result.attachment.id}"
-    print_members(members, text, output)
+    print_members(members, attachment_line(result.attachment), output)
 
 
 @app.command("list", epilog="Example:  holdfast client attachments list --output text")
@@ -67,7 +66,7 @@ def list_all(target: Target, public: Public = False, output: Output = OutputForm
         namespace = target.namespace_or_default(client.options)
     if output is OutputFormat.TEXT:
         for item in found:
-            typer.echo(f"{item.name}\t{item.size_bytes}\t{item.id}")
+            typer.echo(attachment_line(item))
         return
     members = {
         "Namespace": namespace,

@@ -56,6 +56,11 @@ def shell_quoted(text: str) -> str:
     return '"' + "".join(_quoted(character) for character in text) + '"'
 
 
+def printable(text: str) -> str:
+    """For a terminal: what a server says must not move the cursor or change colours."""
+    return "".join(character if character.isprintable() else _quoted(character) for character in text)
+
+
 def _quoted(character: str) -> str:
     if character in _ESCAPES:
         return _ESCAPES[character]
@@ -72,10 +77,15 @@ def print_members(members: Mapping[str, object], text: str, output: OutputFormat
     typer.echo(json.dumps(members, separators=(",", ":")) if output is OutputFormat.JSON else text)
 
 
+def attachment_line(attachment: Attachment) -> str:
+    return f"{printable(attachment.name)}\t{attachment.size_bytes}\t{printable(attachment.id)}"
+
+
 def text_lines(members: Mapping[str, object]) -> str:
     """`name: value`, each on its line, truth values as JSON spells them."""
     return "\n".join(
-        f"{name}: {value if isinstance(value, str) else json.dumps(value)}" for name, value in members.items()
+        f"{name}: {printable(value) if isinstance(value, str) else json.dumps(value)}"
+        for name, value in members.items()
     )
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.cli.client_print import printable
 from holdfast.cli.output import failure
 from holdfast.client import AsyncClient, Client, ClientError, ClientOptions, Lease
 from holdfast.client.environment import PREFIXES, ClientSettings, client_settings
@@ -130,7 +131,7 @@ def takes_target(
             try:
                 function(target=Target(**given), **arguments)
             except ClientError as error:
-                raise failure(str(error)) from None
+                raise failure(printable(str(error))) from None
 
         parameters = [
             *(item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in own),

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from holdfast.cli.client_print import exports
+from holdfast.cli.client_print import exports, printable
 from holdfast.cli.client_target import Target, block_s, duration_s, takes_target
 from holdfast.cli.output import failure
 from holdfast.client import AsyncClient, ClientError, LeaseHeld, LeaseLost
@@ -96,7 +96,7 @@ class _Lock:
             async with target.async_client() as client:
                 return await self._hold(client, target, owner)
         except LeaseHeld as error:
-            typer.echo(f"error: {error}", err=True)
+            typer.echo(f"error: {printable(str(error))}", err=True)
             return NOT_OBTAINED
         except asyncio.CancelledError:
             if not self._ended_by:
@@ -148,7 +148,7 @@ class _Lock:
         try:
             await asyncio.wait({ended, lost}, return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
-                typer.echo(f"error: {session.lost_because}; the command is stopped", err=True)
+                typer.echo(f"error: {printable(str(session.lost_because))}; the command is stopped", err=True)
                 await self._stop(ended)
                 return LOST
         finally:
@@ -176,7 +176,7 @@ class _Lock:
         try:
             await session.release(rollback=status != 0)
         except LeaseLost as error:
-            typer.echo(f"error: {error}", err=True)
+            typer.echo(f"error: {printable(str(error))}", err=True)
             return LOST
         except ClientError as error:
             raise failure(f"the command ended with {status}, but the key is not released: {error}") from None

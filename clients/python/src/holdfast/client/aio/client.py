@@ -93,11 +93,14 @@ class AsyncClient:
         self._is_closed = True
         if self._giving_back:
             await asyncio.wait(self._giving_back, timeout=self.options.close_timeout_s)
+        deadline_s = self._channel.monotonic_s() + self.options.close_timeout_s
         for session in self._roster.sessions():
-            try:
+            with suppress(ClientError):  # It expires by itself.
                 await session.release(rollback=True)
-            except ClientError:
-                continue  # It expires by itself.
+            if self._channel.monotonic_s() > deadline_s:
+                break
+        for session in self._roster.sessions():
+            session.detach()
         await self._transport.close()
 
     # Leases

@@ -52,7 +52,13 @@ class Transport:
         if self._is_closed:
             raise ClientClosed("this client is closed")
         if isinstance(step, Send):
-            return await self._exchange(step)
+            try:
+                return await self._exchange(step)
+            except RuntimeError as error:
+                # What httpx says to a task whose client is closed by another one.
+                if self._is_closed:
+                    raise ClientClosed("this client was closed") from error
+                raise
         await asyncio.sleep(step.seconds)
         return None
 

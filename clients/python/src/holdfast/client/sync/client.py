@@ -72,11 +72,14 @@ class Client:
         self._is_closed = True
         for thread in self._giving_back:
             thread.join(self.options.close_timeout_s)
+        deadline_s = self._channel.monotonic_s() + self.options.close_timeout_s
         for session in self._roster.sessions():
-            try:
+            with suppress(ClientError):  # It expires by itself.
                 session.release(rollback=True)
-            except ClientError:
-                continue  # It expires by itself.
+            if self._channel.monotonic_s() > deadline_s:
+                break
+        for session in self._roster.sessions():
+            session.detach()
         self._transport.close()
 
     # Leases

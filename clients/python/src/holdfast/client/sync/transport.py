@@ -52,7 +52,13 @@ class Transport:
         if self._closed.is_set():
             raise ClientClosed("this client is closed")
         if isinstance(step, Send):
-            return self._exchange(step)
+            try:
+                return self._exchange(step)
+            except RuntimeError as error:
+                # What httpx says to a thread whose client is closed by another one.
+                if self._closed.is_set():
+                    raise ClientClosed("this client was closed") from error
+                raise
         if self._closed.wait(step.seconds):
             raise ClientClosed("this client was closed")
         return None

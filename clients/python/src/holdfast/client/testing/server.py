@@ -98,7 +98,7 @@ class TestServer:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _PROGRAM, "serve", *self._arguments()],
                 cwd=self._folder,
-                env={"PATH": os.environ.get("PATH", ""), "HOME": str(self._folder), **self._environ},
+                env={**_inherited(), "HOME": str(self._folder), **self._environ},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -182,3 +182,8 @@ class TestServer:
         """What the server has written so far."""
         assert self._folder is not None, "enter the server first"
         return (self._folder / "server.log").read_text("utf-8", "replace")
+
+
+def _inherited() -> dict[str, str]:
+    """Nothing of this process but how programs and modules are found: settings in the environment stay outside."""
+    return {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
