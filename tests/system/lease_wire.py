@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, Self
 
+from holdfast.common.express.limits import Limits
 from holdfast.common.listener import Listener
 from holdfast.common.server import ServeOptions, running
 from holdfast.gateway.app import create_app
@@ -118,7 +119,9 @@ def _document(answer: WireAnswer) -> object:
 async def plane(store_url: str, *, is_express: bool = True) -> AsyncIterator[int]:
     """A plane in this event loop; the block gets its port."""
     app = create_app(GatewaySettings.isolated(store=store_url))
-    options = ServeOptions(is_express=is_express, drain_grace_s=0, shutdown_timeout_s=2)
+    # A client that sent half a request is given up at once: the tests send many of those.
+    limits = Limits(half_close_grace_s=0.1, linger_s=0.1)
+    options = ServeOptions(is_express=is_express, limits=limits, drain_grace_s=0, shutdown_timeout_s=2)
     async with running(app, Listener("127.0.0.1:0"), options=options) as server:
         address = server.addresses[0]
         assert isinstance(address, tuple)

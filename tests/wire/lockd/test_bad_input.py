@@ -1,0 +1,99 @@
+"""Whatever is sent to an endpoint, it answers, and never with a fault of its own."""
+
+import asyncio
+import json
+
+import pytest
+
+from tests.system.lease_wire import WireClient, plane
+from tests.wire.lockd.bad_input import BadInput, BadRequest
+
+SEED = 20260703
+INPUTS = 1_000
+INPUTS_BRIEF = 100
+AT_ONCE = 8
+ANSWER_S = 20.0
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_OPERATIONS = {"get", "post", "put", "delete", "patch", "head"}
+
+
+async def endpoints(port: int) -> list[tuple[str, str]]:
+    """Every endpoint that the plane says it has."""
+    wire = await WireClient.connect(port)
+    paths = (await wire.call("GET", "/openapi.json")).members()["paths"]
+    wire.close()
+    return [
+        (method.upper(), path)
+        for path, operations in paths.items()
+        for method in operations
+        if method in _OPERATIONS
+    ]
+
+
+async def send(port: int, request: BadRequest) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+    try:
+        writer.write(request.data)
+        if request.is_cut:
+            writer.write_eof()
+        async with asyncio.timeout(ANSWER_S):
+            return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+def fault(request: BadRequest, answer: bytes) -> str | None:
+    """What is wrong with an answer to a wrong request."""
+    answer = answer.removeprefix(CONTINUE)
+    if not answer:
+        return None if request.may_be_unanswered else "no answer"
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status = int(head.split()[1])
+    if status >= 500 or status < 200:
+        return f"status {status}"
+    if status >= 400 and b"content-type: application/json" in head.lower() and body:
+        told = json.loads(body)
+        if not isinstance(told, dict) or "error" not in told:
+            return f"no error code in {body[:200]!r}"
+    if b"Traceback" in body:
+        return "a traceback"
+    return None
+
+
+async def faults(port: int, method: str, path: str, count: int) -> list[str]:
+    source = BadInput(method, path, SEED)
+    found: list[str] = []
+
+    async def work() -> None:
+        while source.count < count and len(found) < 5:
+            request = source.next()
+            try:
+                problem = fault(request, await send(port, request))
+            except TimeoutError:
+                problem = "no answer in time"
+            if problem is not None:
+                found.append(f"{method} {path}: {problem} to {request.data[:2000]!r}")
+
+    await asyncio.gather(*[work() for _ in range(AT_ONCE)])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("is_express", "count"),
+    [
+        pytest.param(True, INPUTS, id="lane"),
+        pytest.param(False, INPUTS_BRIEF, id="asgi"),
+        pytest.param(False, INPUTS, id="asgi-long", marks=pytest.mark.long),
+    ],
+)
+async def test_bad_input_is_refused_by_every_endpoint(is_express: bool, count: int) -> None:
+    found: list[str] = []
+    async with plane("mem://", is_express=is_express) as port:
+        known = await endpoints(port)
+        for method, path in known:
+            found += await faults(port, method, path, count)
+
+    assert len(known) >= 9
+    assert found == [], f"seed {SEED}"
