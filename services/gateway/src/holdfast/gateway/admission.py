@@ -24,6 +24,7 @@ from holdfast.leases.errors import Waiting
 from holdfast.leases.schemas import AcquireRequest
 
 RETRY_AFTER_S_MIN: Final = 1.0
+_CLOCK_MASK: Final = 63  # One of so many requests of a path looks at the clock.
 _BLOCK_S_MAX: Final = 86_400  # Longer than any delay, and no number too large for a float.
 
 
@@ -138,13 +139,20 @@ class Turn:
 
 
 class Admission:
-    """The gates of all paths. `admit` and `leave` are the hooks of the app."""
+    """The gates of all paths. `admit` and `leave` are the hooks of the app.
+
+    A flooded event loop may read requests for seconds before it looks at its timers (libuv polls again as long as it
+    finds 1024 ready sockets), so requests themselves look at the clock now and then: after `overdue_s`, in monotonic
+    time, they call `on_overdue`.
+    """
 
     def __init__(self, controller: Controller, *, wait_s_max: float, turn_budget_s: float) -> None:
         self._controller = controller
         self._wait_s_max = wait_s_max
         self._turn_budget_s = turn_budget_s
         self._turn: Turn | None = None
+        self.overdue_s = math.inf
+        self.on_overdue: Callable[[], None] = lambda: None
         self.gates = {path: Gate(group, begins) for path, (group, begins) in _PATHS.items()}
 
     def document(self, routers: Sequence[ExpressRouter]) -> None:
@@ -162,7 +170,9 @@ class Admission:
         gate = self.gates.get(route.path)
         if gate is None:
             return None
-        gate.entered += 1
+        entered = gate.entered = gate.entered + 1
+        if not entered & _CLOCK_MASK and time.monotonic() > self.overdue_s:
+            self.on_overdue()
         return None if gate.is_open else self._hold(gate, request)
 
     def leave(self, route: Route) -> None:

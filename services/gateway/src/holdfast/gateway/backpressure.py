@@ -1,6 +1,7 @@
 """Back-pressure at work: samples the load, steps the controller, sets the gates, and tells logs and metrics."""
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -35,6 +36,8 @@ class Backpressure:
         self.admission = Admission(
             self._controller, wait_s_max=settings.qrf_wait_s_max, turn_budget_s=turn_budget_s(settings)
         )
+        self._lag_s_max = settings.qrf_lag_hard_limit_s
+        self.admission.on_overdue = self._observe_overdue
         self._metrics = _Metrics(registry, self._controller_state, lambda: self._controller.sample)
 
     def _controller_state(self) -> State:
@@ -51,18 +54,30 @@ class Backpressure:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+            self.admission.overdue_s = math.inf
             probe.close()
 
     async def _sample(self, probe: HostProbe) -> None:
         logged_s = time.monotonic()
         while True:
-            due_s = time.monotonic() + self._interval_s
+            due_s = self._expect_sample()
             await asyncio.sleep(self._interval_s)
             now_s = time.monotonic()
             self.observe(max(0.0, now_s - due_s), probe.read())
             if 0 < self._log_interval_s <= now_s - logged_s:
                 logged_s = now_s
                 _observer_log.debug("holdfast.lsf.sample", **self._controller.sample.shown())
+
+    def _expect_sample(self) -> float:
+        """When the next sample is due; requests that see the clock long after that take it themselves."""
+        due_s = time.monotonic() + self._interval_s
+        self.admission.overdue_s = due_s + (self._lag_s_max or math.inf)
+        return due_s
+
+    def _observe_overdue(self) -> None:
+        lateness_s = time.monotonic() - self.admission.overdue_s + self._lag_s_max
+        self._expect_sample()
+        self.observe(lateness_s, self._controller.sample.host)
 
     def observe(self, lateness_s: float, host: HostFigures) -> None:
         """One sample: how late the loop woke up, and how the machine does."""
