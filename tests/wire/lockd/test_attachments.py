@@ -189,7 +189,7 @@ async def test_an_attachment_is_found_by_its_name_its_id_or_both(wire: Wire) -> 
     assert (await wire.download("files", id=first)).content == b"one"
     assert (await wire.download("files", id=second, name="b")).content == b"two"
     for selector in ({"id": first, "name": "b"}, {"name": "zzz"}, {"id": OTHER_XID}, {"name": "A"}):
-        assert refusal(await wire.download("files", **selector)) == (404, "attachment_not_found")
+        assert refusal(await wire.download("files", None, **selector)) == (404, "attachment_not_found")
     assert refusal(await wire.download("files")) == (400, "missing_attachment")
     assert refusal(await wire.download("never", name="a")) == (404, "attachment_not_found")
 
@@ -455,3 +455,31 @@ async def test_another_method_is_told_so(wire: Wire, path: str) -> None:
 
     assert refusal(answer) == (405, "method_not_allowed")
     assert answer.headers["allow"]
+
+
+async def test_what_is_done_shows_in_the_metrics(wire: Wire) -> None:
+    lease = await wire.acquire("files")
+    await wire.attach(lease, "a", b"hello")
+    await wire.list_attachments("files", lease)
+    await wire.download("files", lease, name="a")
+    await wire.download("files", name="a")
+    await wire.delete_attachments(lease)
+
+    shown = (await wire.get("/metrics")).text
+    await wire.release(lease)
+    after = (await wire.get("/metrics")).text
+
+    assert "holdfast_lease_active 1\n" in shown
+    assert 'holdfast_lease_acquire_total{namespace="default",result="ok"} 1\n' in shown
+    for line in (
+        'attach_total{namespace="default",result="ok"} 1',
+        "attach_bytes_total 5",
+        "list_items_total 1",
+        'retrieve_total{namespace="default",result="ok"} 1',
+        'retrieve_total{namespace="default",result="attachment_not_found"} 1',
+        "retrieve_bytes_total 5",
+        "delete_all_items_total 1",
+    ):
+        assert f"holdfast_attachments_{line}\n" in shown
+    assert "holdfast_lease_active 0\n" in after
+    assert 'holdfast_lease_release_total{namespace="default",result="ok"} 1\n' in after

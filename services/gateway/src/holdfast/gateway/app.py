@@ -12,10 +12,10 @@ from holdfast.storage.hosting import build_store_app
 
 def create_app(settings: GatewaySettings) -> FastAPI:
     drain = Drain()
-    plane = Plane(settings, drain)
-    if settings.qrf_disabled:
-        return build_store_app("gateway", settings, [plane], drain=drain)
     registry = Registry()
+    plane = Plane(settings, drain, registry)
+    if settings.qrf_disabled:
+        return build_store_app("gateway", settings, [plane], drain=drain, registry=registry)
     backpressure = Backpressure(settings, registry)
     backpressure.admission.document(plane.routers)
     return build_store_app(

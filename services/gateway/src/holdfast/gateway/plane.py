@@ -6,11 +6,14 @@ from contextlib import asynccontextmanager
 from holdfast.common.clock import SteadyClock
 from holdfast.common.drain import Drain
 from holdfast.common.express.router import ExpressRouter
+from holdfast.common.metrics import Registry
 from holdfast.common.settings import PlaneSettings
+from holdfast.leases.metrics import LeaseMetrics
 from holdfast.leases.routes import LeaseRoutes
 from holdfast.leases.service import LeaseService
 from holdfast.state.attachment_routes import AttachmentRoutes
 from holdfast.state.attachments import AttachmentService
+from holdfast.state.metrics import AttachmentMetrics
 from holdfast.state.mutations import MutationService
 from holdfast.state.routes import StateRoutes
 from holdfast.state.service import StateService
@@ -21,12 +24,13 @@ from holdfast.txn.coordinator import Coordinator
 class Plane:
     """The part of the gateway's app that is the other services."""
 
-    def __init__(self, settings: PlaneSettings, drain: Drain) -> None:
+    def __init__(self, settings: PlaneSettings, drain: Drain, registry: Registry) -> None:
         self._drain = drain
         self._settings = settings
-        self._leases = LeaseRoutes(settings, drain)
+        self._lease_metrics = LeaseMetrics(registry)
+        self._leases = LeaseRoutes(settings, drain, self._lease_metrics)
         self._state = StateRoutes(settings)
-        self._attachments = AttachmentRoutes(settings)
+        self._attachments = AttachmentRoutes(settings, AttachmentMetrics(registry))
 
     @property
     def routers(self) -> Sequence[ExpressRouter]:
@@ -44,6 +48,7 @@ class Plane:
         self._state.service = state
         self._state.mutations = MutationService(state, clock, self._settings.json_bytes_max)
         self._attachments.service = AttachmentService(store, clock)
+        self._lease_metrics.watch(leases)
         self._drain.active_leases = lambda: leases.active
         async with leases.running():
             yield

@@ -26,6 +26,7 @@ from holdfast.leases.errors import (
     TooManyWaiters,
     Waiting,
 )
+from holdfast.leases.metrics import LeaseMetrics
 from holdfast.leases.schemas import (
     AcquireAnswer,
     AcquireRequest,
@@ -66,12 +67,13 @@ class LeaseRoutes:
 
     service: LeaseService
 
-    def __init__(self, settings: PlaneSettings, drain: Drain) -> None:
+    def __init__(self, settings: PlaneSettings, drain: Drain, metrics: LeaseMetrics) -> None:
         self._namespace_default = settings.namespace_default
         self._ttl_s_default = math.ceil(settings.ttl_s_default)
         self._ttl_s_max = math.ceil(settings.ttl_s_max)
         self._acquire_block_s = settings.acquire_block_s
         self._drain = drain
+        self._metrics = metrics
         self.router = self._declare()
 
     def _declare(self) -> ExpressRouter:
@@ -144,7 +146,8 @@ class LeaseRoutes:
             _joined_txn(body.txn_id or request.header(b"x-txn-id") or ""),
             bool(body.if_not_exists),
         )
-        grant = await self.service.acquire(wish)
+        with self._metrics.acquire.observed(namespace):
+            grant = await self.service.acquire(wish)
         answer = {
             "namespace": namespace,
             "lease_id": grant.lease_id,
@@ -172,9 +175,9 @@ class LeaseRoutes:
         if _QUEUE_STATE_KEY.fullmatch(member.key):
             raise KeepaliveUnsupported("the state of a queue message lives with its message; extend that")
         txn_id = request.header(b"x-txn-id") or parsed.txn_id or ""
-        expires_at_unix = await self.service.keepalive(
-            member, Claim(parsed.lease_id, token, txn_id), self._ttl_s(parsed.ttl_seconds)
-        )
+        claim = Claim(parsed.lease_id, token, txn_id)
+        with self._metrics.keepalive.observed(member.namespace):
+            expires_at_unix = await self.service.keepalive(member, claim, self._ttl_s(parsed.ttl_seconds))
         return json_answer({"expires_at_unix": expires_at_unix}, headers=[_token_header(token)])
 
     async def release(self, request: Request, body: None) -> Answer:
@@ -187,7 +190,8 @@ class LeaseRoutes:
         if not parsed.txn_id:
             raise MissingTxn("transaction id required")
         decision = Decision.ROLLBACK if parsed.rollback else Decision.COMMIT
-        await self.service.release(member, Claim(parsed.lease_id, token, parsed.txn_id), decision)
+        with self._metrics.release.observed(member.namespace):
+            await self.service.release(member, Claim(parsed.lease_id, token, parsed.txn_id), decision)
         return json_answer({"released": True})
 
     async def describe(self, request: Request, body: None) -> Answer:

@@ -27,6 +27,7 @@ from holdfast.state.errors import (
 )
 from holdfast.state.fields import claim_of, member_of, spelled_of
 from holdfast.state.intake import pieces_of
+from holdfast.state.metrics import AttachmentMetrics
 from holdfast.state.schemas import AttachmentDeleted, AttachmentList, AttachmentsDeleted, AttachmentStaged
 from holdfast.storage.leasing import Claim, MissingTxn
 from holdfast.storage.resource import Member
@@ -41,8 +42,9 @@ class AttachmentRoutes:
 
     service: AttachmentService
 
-    def __init__(self, settings: PlaneSettings) -> None:
+    def __init__(self, settings: PlaneSettings, metrics: AttachmentMetrics) -> None:
         self._namespace_default = settings.namespace_default
+        self._metrics = metrics
         self.router = ExpressRouter(tags=("attachments",))
         self._declare_all()
         self._declare_one()
@@ -132,7 +134,9 @@ class AttachmentRoutes:
         member = member_of(request, self._namespace_default)
         claim = claim_of(request)
         upload = upload_of(request, texts, name)
-        attached = await self.service.put(member, claim, upload, pieces)
+        with self._metrics.attach.observed(member.namespace):
+            attached = await self.service.put(member, claim, upload, pieces)
+        self._metrics.attached_bytes.inc(0 if attached.is_noop else attached.named.attachment.size_bytes)
         answer = {
             "attachment": info(attached.named),
             "noop": attached.is_noop or None,
@@ -146,7 +150,9 @@ class AttachmentRoutes:
     async def list(self, request: Request, body: None) -> Answer:
         spelled = spelled_of(request)
         member, claim, _ = self._reader(request, needs_selector=False)
-        seen = await self.service.list(member, claim)
+        with self._metrics.list.observed(member.namespace):
+            seen = await self.service.list(member, claim)
+        self._metrics.listed_items.inc(len(seen))
         return json_answer(
             {"namespace": member.namespace, "key": spelled, "attachments": [info(named) for named in seen]}
         )
@@ -154,9 +160,11 @@ class AttachmentRoutes:
     async def get(self, request: Request, body: None) -> Answer:
         spelled_of(request)
         member, claim, selector = self._reader(request, needs_selector=True)
-        download = await self.service.get(member, claim, selector)
+        with self._metrics.retrieve.observed(member.namespace):
+            download = await self.service.get(member, claim, selector)
         headers = download_headers(download.named)
         attachment = download.named.attachment
+        self._metrics.retrieved_bytes.inc(attachment.size_bytes)
         if not attachment.HasField("blob"):
             return Answer(200, download.inline, headers)
         pieces = [piece async for piece in self.service.open_content(member, attachment)]
@@ -167,7 +175,8 @@ class AttachmentRoutes:
         selector = selector_of(texts_of(request))
         member = member_of(request, self._namespace_default)
         claim = claim_of(request)
-        was_there, version = await self.service.delete(member, claim, selector)
+        with self._metrics.delete.observed(member.namespace):
+            was_there, version = await self.service.delete(member, claim, selector)
         return json_answer(
             {"deleted": was_there, "version": version}, headers=[*_version(version), _token(claim)]
         )
@@ -175,7 +184,9 @@ class AttachmentRoutes:
     async def delete_all(self, request: Request, body: None) -> Answer:
         member = member_of(request, self._namespace_default)
         claim = claim_of(request)
-        count, version = await self.service.delete_all(member, claim)
+        with self._metrics.delete_all.observed(member.namespace):
+            count, version = await self.service.delete_all(member, claim)
+        self._metrics.deleted_items.inc(count)
         return json_answer(
             {"deleted": count, "version": version}, headers=[*_version(version), _token(claim)]
         )

@@ -1,0 +1,30 @@
+"""The metrics of attachments."""
+
+from holdfast.common.metrics import Registry
+from holdfast.common.operation_metrics import OperationMetrics
+
+
+class AttachmentMetrics:
+    """Calls by how they ended, and how much they moved."""
+
+    def __init__(self, registry: Registry) -> None:
+        def operation(name: str, help_text: str) -> OperationMetrics:
+            return OperationMetrics(registry, f"holdfast.attachments.{name}", help_text)
+
+        self.attach = operation("attach", "Uploads of attachments.")
+        self.retrieve = operation("retrieve", "Downloads of attachments, until their content begins.")
+        self.list = operation("list", "Lists of attachments.")
+        self.delete = operation("delete", "Deletions of one attachment.")
+        self.delete_all = operation("delete_all", "Deletions of all attachments of a key.")
+        self.attached_bytes = registry.counter(
+            "holdfast.attachments.attach.bytes", "Bytes of staged attachments.", unit="By"
+        ).labels()
+        self.retrieved_bytes = registry.counter(
+            "holdfast.attachments.retrieve.bytes", "Bytes of attachments that were asked for.", unit="By"
+        ).labels()
+        self.listed_items = registry.counter(
+            "holdfast.attachments.list.items", "Attachments in lists."
+        ).labels()
+        self.deleted_items = registry.counter(
+            "holdfast.attachments.delete_all.items", "Attachments that were deleted with all of their key."
+        ).labels()
