@@ -19,6 +19,10 @@ class LossyFile(DiskFile):
     def pwrite(self, data: bytes, offset: int) -> None:
         self._cache.append((data, offset))
 
+    def pwrite_synced(self, data: bytes, offset: int) -> None:
+        self.pwrite(data, offset)
+        self.sync()
+
     def sync(self) -> None:
         for data, offset in self._cache:
             if not LossyFile.is_cut:
@@ -33,10 +37,10 @@ class GatedFile(DiskFile):
     gate = threading.Event()
     is_syncing = threading.Event()
 
-    def sync(self) -> None:
+    def pwrite_synced(self, data: bytes, offset: int) -> None:
         self.is_syncing.set()
         self.gate.wait()
-        super().sync()
+        super().pwrite_synced(data, offset)
 
 
 class UnmarkableFile(DiskFile):
@@ -61,3 +65,7 @@ class FullFile(DiskFile):
             super().pwrite(data[: len(data) // 2], offset)
             raise OSError(errno.ENOSPC, "No space left on device")
         super().pwrite(data, offset)
+
+    def pwrite_synced(self, data: bytes, offset: int) -> None:
+        self.pwrite(data, offset)
+        self.sync()

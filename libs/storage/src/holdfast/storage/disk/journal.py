@@ -236,9 +236,10 @@ class DiskJournal:
         assert self._file is not None, "recover was not called"
         if failpoint.ARMED:
             failpoint.hit("journal.write")
-        self._file.pwrite(record, self._offset)
-        if not (failpoint.ARMED and failpoint.hit("journal.sync")):
-            self._file.sync()
+        if failpoint.ARMED and failpoint.hit("journal.sync"):
+            self._file.pwrite(record, self._offset)
+        else:
+            self._file.pwrite_synced(record, self._offset)
         if failpoint.ARMED:
             failpoint.hit("journal.synced")
         self.syncs += 1

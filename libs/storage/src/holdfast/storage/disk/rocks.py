@@ -22,7 +22,7 @@ from rocksdict import Snapshot as RocksSnapshot
 
 from holdfast.common.logging import get_logger
 from holdfast.storage.errors import StorageError, StoreClosed, StoreCorrupt, StoreUnavailable
-from holdfast.storage.local.shelf import ShelfView, Write
+from holdfast.storage.local.shelf import Prepared, ShelfView, Write
 
 _log = get_logger("storage.backend.core")
 
@@ -61,6 +61,13 @@ class RocksShelf:
 
     def write(self, writes: Sequence[Write]) -> None:
         self._write(_batch(writes))
+
+    def prepare(self, writes: Sequence[Write]) -> Prepared:
+        return _batch(writes)
+
+    def write_prepared(self, prepared: Prepared) -> None:
+        assert isinstance(prepared, WriteBatch), "prepared by another shelf"
+        self._write(prepared)
 
     def delete_range(self, start: bytes, end: bytes, also: Sequence[Write]) -> None:
         batch = _batch(also)

@@ -36,6 +36,10 @@ class JournalFile(Protocol):
 
     def pwrite(self, data: bytes, offset: int) -> None: ...
 
+    def pwrite_synced(self, data: bytes, offset: int) -> None:
+        """Write, and return when the device has it."""
+        ...
+
     def sync(self) -> None: ...
 
     def close(self) -> None: ...
@@ -54,6 +58,12 @@ class DiskFile:
         written = os.pwrite(self._descriptor, data, offset)
         while written < len(data):
             written += os.pwrite(self._descriptor, data[written:], offset + written)
+
+    def pwrite_synced(self, data: bytes, offset: int) -> None:
+        # One call for both: every return into Python costs a commit more than the sync of a byte.
+        if os.pwritev(self._descriptor, [data], offset, os.RWF_DSYNC) != len(data):
+            self.pwrite(data, offset)
+            self.sync()
 
     def sync(self) -> None:
         os.fdatasync(self._descriptor)

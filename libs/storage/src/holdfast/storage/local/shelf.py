@@ -1,7 +1,7 @@
 """The shelf port: an ordered map of bytes that a local store keeps its durable state on; and one in memory."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from holdfast.storage.local.ordered import OrderedKeys
 
@@ -11,6 +11,9 @@ class Write(NamedTuple):
 
     key: bytes
     value: bytes | None
+
+
+Prepared = object  # Known to the shelf that made it.
 
 
 class ShelfView(Protocol):
@@ -30,6 +33,14 @@ class Shelf(Protocol):
 
     def write(self, writes: Sequence[Write]) -> None:
         """All or nothing."""
+        ...
+
+    def prepare(self, writes: Sequence[Write]) -> "Prepared":
+        """Do the part of `write` that can be done before it is time."""
+        ...
+
+    def write_prepared(self, prepared: "Prepared") -> None:
+        """All or nothing; each prepared write once."""
         ...
 
     def delete_range(self, start: bytes, end: bytes, also: Sequence[Write]) -> None:
@@ -70,6 +81,12 @@ class MemoryShelf:
                 self._values[key] = value
             elif self._values.pop(key, None) is not None:
                 self._keys.remove(key)
+
+    def prepare(self, writes: Sequence[Write]) -> Prepared:
+        return writes
+
+    def write_prepared(self, prepared: Prepared) -> None:
+        self.write(cast(Sequence[Write], prepared))
 
     def delete_range(self, start: bytes, end: bytes, also: Sequence[Write]) -> None:
         self.write([Write(key, None) for key in list(self._keys.within(start, end))])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from holdfast.storage.errors import StorageError, StoreUnavailable
 from holdfast.storage.local.layout import Change
-from holdfast.storage.local.shelf import Write
+from holdfast.storage.local.shelf import Prepared, Write
 from holdfast.storage.port import RangeExpectation
 
 RECENT_REVISIONS_MAX = 4096  # How far back a range expectation can be judged.
@@ -19,7 +19,7 @@ LOST_SPANS_MAX = 64
 class Staged:
     """A batch on its way. `answer` is its own commit's, `settled` is for those who read it; made on demand."""
 
-    __slots__ = ("after_revision", "answer", "at_ms", "changes", "revision", "settled", "writes")
+    __slots__ = ("after_revision", "answer", "at_ms", "changes", "prepared", "revision", "settled", "writes")
 
     def __init__(self, revision: int, after_revision: int, at_ms: int, changes: list[Change]) -> None:
         self.revision = revision
@@ -27,6 +27,7 @@ class Staged:
         self.at_ms = at_ms
         self.changes = changes
         self.writes: list[Write] = []  # All that the batch changes on the shelf.
+        self.prepared: Prepared | None = None  # The same, ready to be written alone.
         self.answer: asyncio.Future[int] | None = None
         self.settled: asyncio.Future[int] | None = None
 
@@ -59,6 +60,10 @@ class Staging:
         self._recent.clear()
         self._recent_after = revision
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._batches
+
     def add(self, staged: Staged) -> None:
         revision = staged.revision
         self.revision = self.revision_kept = revision
@@ -69,6 +74,11 @@ class Staging:
         if len(self._recent) == RECENT_REVISIONS_MAX:
             self._recent_after = self._recent[0][0]
         self._recent.append((revision, staged.changes))
+
+    def unprepare(self) -> None:
+        """What was prepared says something that is no longer true."""
+        for staged in self._batches.values():
+            staged.prepared = None
 
     def remove(self, staged: Staged) -> None:
         """It is durable and applied now."""

@@ -228,6 +228,8 @@ class LocalStore(TransactMixin):
             self._journal.offer(entry, staged)
         # The journal's thread takes a while to wake up; what only the answer needs is done in that time.
         staged.writes = shelf_writes(staged.revision, staged.at_ms, staged.changes)
+        if self._staging.is_empty:
+            staged.prepared = self._shelf.prepare([*staged.writes, self._progress(staged.revision)])
         self._staging.add(staged)
         if staged.answer is None:
             self.settled([staged])
@@ -296,17 +298,20 @@ class LocalStore(TransactMixin):
             self._apply(group)
 
     def _apply(self, group: Sequence[Staged]) -> None:
-        writes = [write for staged in group for write in staged.writes]
-        writes.append(
-            Write(layout.META_PROGRESS, layout.encode_progress(group[-1].revision, self._compacted_revision))
-        )
         try:
-            self._shelf.write(writes)
+            if len(group) == 1 and group[0].prepared is not None:
+                self._shelf.write_prepared(group[0].prepared)
+            else:
+                writes = [write for staged in group for write in staged.writes]
+                self._shelf.write([*writes, self._progress(group[-1].revision)])
         except StorageError as error:
             self._shelf_failed(error)
             return
         for staged in group:
             self._show(staged)
+
+    def _progress(self, applied_revision: int) -> Write:
+        return Write(layout.META_PROGRESS, layout.encode_progress(applied_revision, self._compacted_revision))
 
     def _shelf_failed(self, error: StorageError) -> None:
         """The journal has the group, the shelf does not: the writers can't be told how it ended until `reload`."""
@@ -374,6 +379,7 @@ class LocalStore(TransactMixin):
             first = layout.change_key(self._compacted_revision)
             self._shelf.delete_range(first, layout.change_key(floor + 1), [progress])
             self._compacted_revision = floor
+            self._staging.unprepare()
         return floor
 
     # -- blobs' side of the records
