@@ -79,8 +79,8 @@ class BadInput:
     def _query(self) -> bytes:
         rng = self._rng
         pairs = [(b"key", self._unique().encode())] if rng.random() < 0.7 else []
-        for _ in range(rng.choice((0, 0, 1, 2, 3))):
-            pairs.append((rng.choice(QUERY).encode(), self._query_value()))
+        more = rng.choice((0, 0, 1, 2, 3))
+        pairs += [(rng.choice(QUERY).encode(), self._query_value()) for _ in range(more)]
         if not pairs:
             return b""
         return b"?" + b"&".join(name + b"=" + value for name, value in pairs)
