@@ -124,9 +124,10 @@ async def test_keys_of_one_transaction_are_committed_together(client: AsyncClien
     await second.save(2)
 
     await second.release()
+    both = await client.load("a"), await client.load("b")
+    await first.release()
 
-    assert (await client.load("a"), await client.load("b")) == (1, 2)
-    first.detach()
+    assert both == (1, 2)
 
 
 async def test_create_only_and_generated_keys(client: AsyncClient) -> None:

@@ -15,7 +15,7 @@ from tests.unit.client.player import Player, answer
 def holding(player: Player, *, version: int = 0, etag: str = "", ttl_s: float = 30.0) -> Hold:
     lease = Lease("orders", "lease", "txn", 7, version=version, etag=etag)
     deadline_s = player.clock.monotonic_s() + ttl_s
-    return Hold(player.channel, ClientOptions(), lease, ttl_s=ttl_s, deadline_s=deadline_s)
+    return Hold(player.channel, ClientOptions(), lease, asked_ttl_s=ttl_s, ttl_s=ttl_s, deadline_s=deadline_s)
 
 
 def written(version: int, etag: str = "new") -> Answer:
@@ -171,6 +171,19 @@ def test_a_ttl_that_the_server_cut_is_noticed_by_its_own_clock() -> None:
     player.play(hold.keepalive(3600.0))
 
     assert hold.ttl_s == 60.0
+
+
+def test_a_ttl_does_not_shrink_by_rounding_nor_by_what_was_cut_before() -> None:
+    date = {"date": "Mon, 16 Nov 2026 00:00:01 GMT"}
+    rounded = answer(200, date, expires_at_unix=1794787201 + 29)
+    cut = answer(200, date, expires_at_unix=1794787201 + 5)
+    player = Player([rounded, cut, rounded])
+    hold = holding(player, ttl_s=30.0)
+
+    granted = [(player.play(hold.keepalive()), hold.ttl_s)[1] for _ in range(3)]
+
+    assert granted == [30.0, 5.0, 30.0]
+    assert [body["ttl_seconds"] for body in player.bodies()] == [30, 30, 30]
 
 
 def test_a_failed_keepalive_is_tried_again_soon_until_the_lease_is_over() -> None:

@@ -18,6 +18,7 @@ from holdfast.client import (
     LeaseLost,
     NotFound,
     TransportFailed,
+    TxnConflict,
     UnexpectedAnswer,
 )
 from holdfast.client.aio import attachments as aio_attachments
@@ -250,6 +251,32 @@ def test_a_client_that_is_not_drain_aware_keeps_its_leases(plane: FakePlane, url
 
     assert released_inside == []
     assert not session.lost.is_set()
+
+
+def test_a_lease_that_its_transaction_ended_is_not_lost(plane: FakePlane, url: str) -> None:
+    with Client(url) as client, client.acquire("a", ttl_s=0.4) as outer:
+        outer.save(1)
+        with client.acquire("b", txn_id=outer.lease.txn_id):
+            pass
+        plane.keys["a"].holder = None  # As the release of the other key leaves it.
+        with pytest.raises(LeaseLost):
+            outer.keepalive()
+
+    assert not outer.lost.is_set()
+
+
+def test_a_lease_whose_transaction_was_not_decided_can_be_lost(plane: FakePlane, url: str) -> None:
+    with Client(url) as client:
+        outer = client.acquire("a")
+        inner = client.acquire("b", txn_id=outer.lease.txn_id)
+        plane.then("/v1/release", reply(409, error="txn_pending"))
+        with pytest.raises(TxnConflict):
+            inner.release()
+        plane.keys["a"].holder = None
+        with pytest.raises(LeaseLost):
+            outer.keepalive()
+
+    assert outer.lost.is_set()
 
 
 def test_closing_rolls_back_what_was_not_released(plane: FakePlane, url: str) -> None:

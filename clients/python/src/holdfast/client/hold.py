@@ -46,6 +46,7 @@ class Hold:
         options: ClientOptions,
         lease: Lease,
         *,
+        asked_ttl_s: float = 0.0,
         ttl_s: float = 0.0,
         endpoint: Endpoint | None = None,
         deadline_s: float | None = None,
@@ -58,12 +59,17 @@ class Hold:
         """Between the two ends of a `with`: what is staged there belongs together."""
         self.is_in_handler = False
         """`acquire_for_update` gives the lease back itself, when its handler is done."""
+        self.is_decided = False
+        """Another lease of the transaction was released: this one may be over, but nothing of it is lost."""
         self.lost_because: LeaseLost | None = None
         self.on_end: Callable[[], None] = lambda: None
         self.on_due: Callable[[], None] = lambda: None
         """Called when the lease is to be given back in the background."""
+        self.on_decision: Callable[[bool], None] = lambda is_decided: None
+        """Called when a release is sent, and again with false if it failed."""
         self._channel = channel
         self._options = options
+        self._asked_ttl_s = asked_ttl_s
         self._deadline_s = deadline_s
         self._running = 0
         self._is_ended = False
@@ -78,6 +84,7 @@ class Hold:
             channel,
             options,
             lease,
+            asked_ttl_s=asked_ttl_s,
             ttl_s=ttl_s,
             endpoint=answer.endpoint,
             deadline_s=answer.sent_at_s + ttl_s,
@@ -116,7 +123,7 @@ class Hold:
 
     def lose(self, because: LeaseLost) -> None:
         """The lease is gone: nothing more goes on under it."""
-        if self.end(because):
+        if self.end(None if self.is_decided else because):
             self.on_end()
 
     def want_back(self) -> None:
@@ -162,27 +169,29 @@ class Hold:
 
     def keepalive(self, ttl_s: float | None = None) -> Flow[int]:
         """Moves the expiry, and gives it in Unix seconds."""
-        wanted_s = self.ttl_s if ttl_s is None else ttl_s
-        call = request.keepalive(self.lease, wanted_s, timeout_s=self._options.keepalive_timeout_s)
+        if ttl_s is not None:
+            self._asked_ttl_s = ttl_s
+        # Asked for anew each time: what a server once cut must not shrink from renewal to renewal.
+        asked_s = self._asked_ttl_s
+        call = request.keepalive(self.lease, asked_s, timeout_s=self._options.keepalive_timeout_s)
         answer = yield from self._channel.send(call, deadline_s=self._deadline_s)
         members = _success(answer).members()
         self.lease.follow_token(answer)
         expires_at_unix = members.number("expires_at_unix", is_required=True)
         self.lease.expires_at_unix = expires_at_unix
-        self.ttl_s = granted_s(answer, expires_at_unix, wanted_s)
+        self.ttl_s = granted_s(answer, expires_at_unix, asked_s)
         self._deadline_s = answer.sent_at_s + self.ttl_s
         return expires_at_unix
 
     def release(self, *, rollback: bool, retries: int = 0) -> Flow[None]:
         """Ends the lease. `retries` are for a plane whose active node has just changed."""
-        call = request.release(self.lease, rollback=rollback, timeout_s=self._options.close_timeout_s)
-        answer = yield from self._channel.send(call)
-        for attempt in range(retries):
-            if not answer.is_passive:
-                break
-            yield from pause(ACQUIRE_BACKOFF.delay_s(attempt, self._channel.chance))
-            answer = yield from self._channel.send(call)
-        is_at_stake = self.has_staged and not rollback
+        self.on_decision(True)
+        try:
+            answer = yield from self._send_release(rollback=rollback, retries=retries)
+        except BaseException:
+            self.on_decision(False)
+            raise
+        is_at_stake = self.has_staged and not rollback and not self.is_decided
         try:
             members = _success(answer).members()
         except LeaseLost:
@@ -197,6 +206,18 @@ class Hold:
             raise LeaseLost(
                 "lease_expired", "released when its time was over: what was staged may be gone", status=403
             )
+
+    def _send_release(self, *, rollback: bool, retries: int) -> Flow[Answer]:
+        call = request.release(self.lease, rollback=rollback, timeout_s=self._options.close_timeout_s)
+        answer = yield from self._channel.send(call)
+        for attempt in range(retries):
+            if not answer.is_passive:
+                break
+            yield from pause(ACQUIRE_BACKOFF.delay_s(attempt, self._channel.chance))
+            answer = yield from self._channel.send(call)
+        if answer.status >= 300 and not isinstance(answer.error(), LeaseLost):
+            raise answer.error()
+        return answer
 
     # Document
 

@@ -8,6 +8,7 @@ from typing import Final
 from holdfast.client.call import Answer
 from holdfast.client.errors import InvalidArgument
 
+_ROUNDING_S: Final = 2.0
 TTL_S_DEFAULT: Final = 30.0
 """What a server grants when nothing is asked."""
 
@@ -78,7 +79,9 @@ def granted_s(answer: Answer, expires_at_unix: int, asked_s: float) -> float:
         server_now_s = parsedate_to_datetime(date).timestamp()
     except ValueError:
         return asked_s
-    return min(asked_s, max(1.0, expires_at_unix - server_now_s))
+    shown_s = expires_at_unix - server_now_s
+    # Both are whole seconds, so that a second more or less says nothing.
+    return asked_s if shown_s > asked_s - _ROUNDING_S else max(1.0, shown_s)
 
 
 def whole_seconds(seconds: float) -> int:

@@ -19,7 +19,14 @@ class Roster(Generic[S]):
             if other.lease.txn_id == hold.lease.txn_id:
                 # Releasing one decides for all of the transaction: none of them is idle.
                 other.has_staged = hold.has_staged = True
+        hold.on_decision = lambda is_decided: self._decide(hold, is_decided)
         self._members[hold.lease.lease_id] = (hold, session)
+
+    def _decide(self, decider: Hold, is_decided: bool) -> None:
+        """The release of one lease ends all of its transaction: the others are not lost, they are done."""
+        for other, _ in list(self._members.values()):
+            if other is not decider and other.lease.txn_id == decider.lease.txn_id:
+                other.is_decided = is_decided
 
     def remove(self, hold: Hold) -> None:
         self._members.pop(hold.lease.lease_id, None)
