@@ -86,6 +86,8 @@ def test_nesting_ends_with_an_error() -> None:
         ([("eq{field=/a,value=x}", "")], {"eq": {"field": "/a", "value": "x"}}),
         ([("eq.field", "/a"), ("eq.value", "a, b c")], {"eq": {"field": "/a", "value": "a, b c"}}),
         ([("limit", "5"), ("eqx.field", "/a")], {}),
+        ([("exists", "")], {}),
+        ([("not.exists", " ")], {"not": {}}),
         (
             [("exists", "/s"), ("or.3.exists", "/a"), ("or.9.exists", "/b")],
             {"and": [{"exists": "/s"}, {"or": [{"exists": "/a"}, {"exists": "/b"}]}]},
@@ -100,7 +102,7 @@ def test_url_parameters_mean(parameters: list[tuple[str, str]], ast: Json) -> No
     "parameters",
     [
         [("eq", "/a")], [("eq.field", "/a"), ("eq.field", "/b")], [("in.any.x", "a"), ("in.field", "/a")],
-        [("eq.any.0", "a")], [("exists", "")], [("exists", "a")], [("eq{field=/a}", "x")], [("and", "x")],
+        [("eq.any.0", "a")], [("exists", "a")], [("eq{field=/a}", "x")], [("and", "x")],
         [("in.field", "/a"), ("in.any", "a"), ("in.any.0", "b")], [("and.eq.field", "/a"), ("and.eq.value", "x")],
     ],
 )  # fmt: skip

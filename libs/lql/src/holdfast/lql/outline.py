@@ -106,7 +106,7 @@ class _Reader:
 
     def root(self, wanted: Wanted) -> OpenObject:
         self._skip_blank()
-        if self._data[self._at : self._at + 5].rstrip() in (b"", b"null"):
+        if self._byte() in (b"", b"n") and self._data[self._at :].rstrip() in (b"", b"null"):
             return OpenObject()
         if self._byte() != b"{":
             raise InvalidDocument("the document is not an object", hint="only objects can be changed")

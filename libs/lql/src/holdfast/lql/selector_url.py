@@ -28,8 +28,11 @@ def _add(collector: Collector, name: str, value: str) -> None:
         add_clause(collector, Fragment(name))
         return
     place = read_place(Fragment(name))
-    term = collector.node(place.wrappers, is_shared=True).term(place.rest[0].text.lower(), 0)
-    keys = place.rest[1:]
+    leaf, *keys = place.rest
+    node = collector.node(place.wrappers, is_shared=True)
+    if leaf.text.lower() == "exists" and not keys and not value:
+        return  # As in text: without a pointer it opens its place and constrains nothing.
+    term = node.term(leaf.text.lower(), 0)
     if term.leaf == "exists" and not keys:
         term.point(Fragment(value))
     elif len(keys) == 1:
