@@ -146,8 +146,16 @@ class Admission:
     time, they call `on_overdue`.
     """
 
-    def __init__(self, controller: Controller, *, wait_s_max: float, turn_budget_s: float) -> None:
-        self._controller = controller
+    def __init__(
+        self,
+        controller: Controller,
+        *,
+        wait_s_max: float,
+        turn_budget_s: float,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.controller = controller
+        self._sleep = sleep
         self._wait_s_max = wait_s_max
         self._turn_budget_s = turn_budget_s
         self._turn: Turn | None = None
@@ -197,12 +205,12 @@ class Admission:
 
     def apply(self) -> None:
         """Set every gate as the controller decided by its last sample."""
-        is_shedding = self._controller.refuses_late_work
+        is_shedding = self.controller.refuses_late_work
         if not is_shedding:
             self._turn = None
         elif self._turn is None:
             self._turn = Turn(asyncio.get_running_loop().call_soon)
-        delays_s = {group: self._controller.delay_s(group) for group in Group}
+        delays_s = {group: self.controller.delay_s(group) for group in Group}
         for gate in self.gates.values():
             gate.delay_s = delays_s[gate.group]
             gate.is_open = gate.delay_s <= 0 and not (is_shedding and gate.begins is not Begins.NEVER)
@@ -215,11 +223,11 @@ class Admission:
     def _hold(self, gate: Gate, request: Request) -> Awaitable[None] | None:
         if self._turn is not None and _begins_work(gate, request) and self._turn.is_over(self._turn_budget_s):
             gate.refused += 1
-            raise Throttled(self._controller.state, retry_after_s=RETRY_AFTER_S_MIN)
+            raise Throttled(self.controller.state, retry_after_s=RETRY_AFTER_S_MIN)
         return self._wait(gate, request) if gate.delay_s > 0 else None
 
     async def _wait(self, gate: Gate, request: Request) -> None:
-        delay_s, state = gate.delay_s, self._controller.state
+        delay_s, state = gate.delay_s, self.controller.state
         is_refused = delay_s > self._wait_s_max or self._wait_s_max <= 0
         pause_s = min(delay_s, max(0.0, self._wait_s_max))
         block_s = _block_s(request) if pause_s >= 1 else None  # Deadlines are whole seconds.
@@ -227,7 +235,7 @@ class Admission:
         gate.held += 1
         gate.waiting += 1
         try:
-            await asyncio.sleep(block_s if block_s is not None and is_too_late else pause_s)
+            await self._sleep(block_s if block_s is not None and is_too_late else pause_s)
         finally:
             gate.waiting -= 1
         if is_too_late:

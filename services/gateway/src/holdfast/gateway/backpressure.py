@@ -14,7 +14,7 @@ from holdfast.common.settings import PlaneSettings
 from holdfast.gateway.admission import Admission
 from holdfast.gateway.limits import controller_of, turn_budget_s
 from holdfast.gateway.load_sample import HostFigures, HostProbe, LoadSample
-from holdfast.gateway.pressure import Group, State, Transition
+from holdfast.gateway.pressure import Controller, Group, State, Transition
 from holdfast.storage.port import Store
 
 _STATE_NUMBERS: Final = {state: float(number) for number, state in enumerate(State)}
@@ -38,10 +38,7 @@ class Backpressure:
         )
         self._lag_s_max = settings.qrf_lag_hard_limit_s
         self.admission.on_overdue = self._observe_overdue
-        self._metrics = _Metrics(registry, self._controller_state, lambda: self._controller.sample)
-
-    def _controller_state(self) -> State:
-        return self._controller.state
+        self._metrics = _Metrics(registry, self._controller)
 
     @asynccontextmanager
     async def running(self, store: Store) -> AsyncIterator[None]:
@@ -105,14 +102,12 @@ def _tell(transition: Transition, sample: LoadSample) -> None:
 class _Metrics:
     """The figures of the last sample, and what the gates counted until then."""
 
-    def __init__(
-        self, registry: Registry, state: Callable[[], State], sample: Callable[[], LoadSample]
-    ) -> None:
-        self._show_load(registry, sample)
+    def __init__(self, registry: Registry, controller: Controller) -> None:
+        _show_load(registry, lambda: controller.sample)
         registry.gauge(
             "holdfast.qrf.state",
             "0 disengaged, 1 soft_arm, 2 engaged, 3 recovery.",
-            callback=lambda: _STATE_NUMBERS[state()],
+            callback=lambda: _STATE_NUMBERS[controller.state],
         )
         self._decisions = registry.counter(
             "holdfast.qrf.decision", "Requests that were let in or refused, by group.", ("group", "decision")
@@ -136,30 +131,29 @@ class _Metrics:
     def count_transition(self, transition: Transition) -> None:
         self._transitions.labels(transition.before, transition.after).inc()
 
-    def _show_load(self, registry: Registry, sample: Callable[[], LoadSample]) -> None:
-        def show(name: str, help_text: str, read: Callable[[LoadSample], float], unit: str = "") -> None:
-            registry.gauge(
-                f"holdfast.lsf.{name}", help_text, unit=unit, callback=lambda: float(read(sample()))
-            )
 
-        show("lag", "How late the event loop was.", lambda of: of.lag_s * 1000, "ms")
-        show("queue.inflight", "Queue calls in flight.", lambda of: of.in_flight.queue)
-        show("lock.inflight", "Lock and state calls in flight.", lambda of: of.in_flight.locks)
-        show("query.inflight", "Queries in flight.", lambda of: of.in_flight.queries)
-        show("rss.bytes", "Memory of this process.", lambda of: of.host.rss_bytes, "By")
-        show("swap.bytes", "Swap of the machine in use.", lambda of: of.host.swap_bytes, "By")
-        show("swap.percent", "Share of the swap in use.", lambda of: of.host.swap_percent, "%")
-        show("memory.percent", "Memory of the machine in use.", lambda of: of.host.memory_percent, "%")
-        show("cpu.percent", "CPU of the machine in use.", lambda of: of.host.cpu_percent, "%")
-        registry.gauge(
-            "holdfast.lsf.load",
-            "Load of the machine over 1, 5 and 15 minutes.",
-            ("minutes",),
-            callback=lambda: {
-                ("1",): sample().host.load_1,
-                ("5",): sample().host.load_5,
-                ("15",): sample().host.load_15,
-            },
-        )
-        show("load.baseline", "The usual load.", lambda of: of.host.load_baseline)
-        show("load.multiplier", "Load over its usual level.", lambda of: of.host.load_multiplier)
+def _show_load(registry: Registry, sample: Callable[[], LoadSample]) -> None:
+    def show(name: str, help_text: str, read: Callable[[LoadSample], float], unit: str = "") -> None:
+        registry.gauge(f"holdfast.lsf.{name}", help_text, unit=unit, callback=lambda: float(read(sample())))
+
+    show("lag", "How late the event loop was.", lambda of: of.lag_s * 1000, "ms")
+    show("queue.inflight", "Queue calls in flight.", lambda of: of.in_flight.queue)
+    show("lock.inflight", "Lock and state calls in flight.", lambda of: of.in_flight.locks)
+    show("query.inflight", "Queries in flight.", lambda of: of.in_flight.queries)
+    show("rss.bytes", "Memory of this process.", lambda of: of.host.rss_bytes, "By")
+    show("swap.bytes", "Swap of the machine in use.", lambda of: of.host.swap_bytes, "By")
+    show("swap.percent", "Share of the swap in use.", lambda of: of.host.swap_percent, "%")
+    show("memory.percent", "Memory of the machine in use.", lambda of: of.host.memory_percent, "%")
+    show("cpu.percent", "CPU of the machine in use.", lambda of: of.host.cpu_percent, "%")
+    registry.gauge(
+        "holdfast.lsf.load",
+        "Load of the machine over 1, 5 and 15 minutes.",
+        ("minutes",),
+        callback=lambda: {
+            ("1",): sample().host.load_1,
+            ("5",): sample().host.load_5,
+            ("15",): sample().host.load_15,
+        },
+    )
+    show("load.baseline", "The usual load.", lambda of: of.host.load_baseline)
+    show("load.multiplier", "Load over its usual level.", lambda of: of.host.load_multiplier)

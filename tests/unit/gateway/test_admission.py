@@ -1,0 +1,304 @@
+"""The gates: what is counted, who is held back, who is refused, and who never is."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.common.errors import HoldfastError
+from holdfast.common.express.execution import execute
+from holdfast.common.express.hooks import Hooks
+from holdfast.common.express.message import Answer, Request
+from holdfast.common.express.route import Route
+from holdfast.common.express.router import ExpressRouter
+from holdfast.gateway.admission import Admission, Throttled, Turn
+from holdfast.gateway.load_sample import HostFigures, InFlight, LoadSample
+from holdfast.gateway.pressure import Controller, Delay, Scope, State, halving, percentage
+from holdfast.leases.errors import Waiting
+
+TRIGGERS = [
+    halving("lag", Scope.LAG, lambda sample: sample.lag_s, soft=0.05, hard=0.1),
+    percentage("cpu", lambda sample: sample.host.cpu_percent, soft=70, hard=85),
+]
+BUSY = LoadSample(host=HostFigures(cpu_percent=100))
+LATE = LoadSample(lag_s=0.2)
+
+
+async def _handle(request: Request, body: None) -> Answer:
+    return Answer(200)
+
+
+def _route(path: str) -> Route:
+    return Route(path=path, methods=("POST",), handler=_handle)
+
+
+def _request(path: str, *, query: bytes = b"", body: bytes = b"") -> Request:
+    return Request("POST", path, query, [], body, None, None, "id-1")
+
+
+def _admission(
+    *,
+    delay_s: float = 0.0,
+    wait_s_max: float = 5.0,
+    turn_budget_s: float = 0.05,
+    slept_s: list[float] | None = None,
+) -> Admission:
+    """With `slept_s` nobody really waits: the times are noted there."""
+
+    async def note(pause_s: float) -> None:
+        assert slept_s is not None
+        slept_s.append(pause_s)
+
+    delays: dict[State, Delay] = {
+        state: Delay(delay_s, 0.0) for state in State if state is not State.DISENGAGED
+    }
+    controller = Controller(TRIGGERS, delays, recovery_samples=5)
+    return Admission(
+        controller,
+        wait_s_max=wait_s_max,
+        turn_budget_s=turn_budget_s,
+        sleep=asyncio.sleep if slept_s is None else note,
+    )
+
+
+def _put_under(admission: Admission, sample: LoadSample) -> None:
+    admission.controller.observe(sample)
+    admission.apply()
+
+
+async def _answer(admission: Admission, path: str, *, query: bytes = b"", body: bytes = b"") -> Answer:
+    hooks = Hooks(admit=admission.admit, leave=admission.leave)
+    answer = await execute(_route(path), _request(path, query=query, body=body), hooks)
+    assert isinstance(answer, Answer)
+    return answer
+
+
+async def test_while_nothing_is_wrong_everybody_is_let_in() -> None:
+    admission = _admission()
+
+    assert admission.admit(_route("/v1/acquire"), _request("/v1/acquire")) is None
+
+
+async def test_requests_are_counted_by_group_while_they_run() -> None:
+    admission = _admission()
+    for path in (
+        "/v1/acquire",
+        "/v1/update",
+        "/v1/query",
+        "/v1/queue/enqueue",
+        "/v1/queue/ack",
+        "/v1/describe",
+    ):
+        admission.admit(_route(path), _request(path))
+    begun = admission.in_flight()
+
+    admission.leave(_route("/v1/acquire"))
+    admission.leave(_route("/v1/describe"))
+
+    assert begun == InFlight(producers=1, acks=1, locks=2, queries=1)
+    assert admission.in_flight() == InFlight(producers=1, acks=1, locks=1, queries=1)
+
+
+async def test_a_held_back_request_waits_and_goes_on() -> None:
+    admission = _admission(delay_s=0.001)
+    _put_under(admission, BUSY)
+
+    answer = await _answer(admission, "/v1/release")
+
+    assert answer.status == 200
+    assert admission.gates["/v1/release"].held == 1
+
+
+async def test_a_held_back_request_is_not_in_flight() -> None:
+    admission = _admission(delay_s=60.0, wait_s_max=100.0)
+    _put_under(admission, BUSY)
+
+    task = asyncio.ensure_future(_answer(admission, "/v1/release"))
+    await asyncio.sleep(0)
+    while_held = admission.in_flight().total
+    task.cancel()
+    await asyncio.wait([task])
+
+    assert admission.gates["/v1/release"].held == 1
+    assert while_held == 0
+    assert admission.in_flight().total == 0
+
+
+async def test_a_delay_above_the_longest_wait_ends_in_a_refusal() -> None:
+    admission = _admission(delay_s=7.0, wait_s_max=0.001)
+    _put_under(admission, BUSY)
+
+    answer = await _answer(admission, "/v1/acquire")
+
+    assert answer.status == 429
+    assert (
+        answer.body == b'{"error":"throttled","detail":"perimeter defence engaged","retry_after_seconds":7}\n'
+    )
+    assert (b"retry-after", b"7") in answer.headers
+    assert (b"x-lockd-qrf-state", b"engaged") in answer.headers
+
+
+async def test_without_any_wait_the_refusal_comes_at_once() -> None:
+    admission = _admission(delay_s=0.01, wait_s_max=0.0)
+    _put_under(admission, BUSY)
+
+    answer = await _answer(admission, "/v1/acquire")
+
+    assert answer.status == 429
+    assert (b"retry-after", b"1") in answer.headers
+    assert admission.in_flight().total == 0
+
+
+async def test_an_acquire_that_may_not_wait_so_long_is_told_to_wait() -> None:
+    slept_s: list[float] = []
+    admission = _admission(delay_s=3.0, slept_s=slept_s)
+    _put_under(admission, BUSY)
+
+    answer = await _answer(admission, "/v1/acquire", body=b'{"key":"a","owner":"o","block_seconds":1}')
+
+    assert answer.status == Waiting.status
+    assert answer.body.startswith(b'{"error":"waiting"')
+    assert slept_s == [1.0]
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"block_seconds":3}', b'{"block_seconds":0}', b'{"block_seconds":-1}', b"{", b"[]"]
+)
+async def test_any_other_acquire_waits_for_the_delay(body: bytes) -> None:
+    slept_s: list[float] = []
+    admission = _admission(delay_s=3.0, slept_s=slept_s)
+    _put_under(admission, BUSY)
+
+    answer = await _answer(admission, "/v1/acquire", body=body)
+
+    assert answer.status == 200
+    assert slept_s == [3.0]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/healthz",
+        "/readyz",
+        "/version",
+        "/metrics",
+        "/docs",
+        "/v1/describe",
+        "/v1/txn/commit",
+        "/v1/tc/leader",
+    ],
+)
+async def test_some_paths_are_never_held_back(path: str) -> None:
+    admission = _admission(delay_s=60.0, wait_s_max=0.0)
+    _put_under(admission, LoadSample(lag_s=9.0, host=HostFigures(cpu_percent=100)))
+
+    answer = await _answer(admission, path)
+
+    assert answer.status == 200
+
+
+# A late event loop: new work of a turn that is over is refused, work that goes on never is.
+
+
+async def test_a_turn_takes_its_first_new_work_and_refuses_what_comes_too_late() -> None:
+    admission = _admission(turn_budget_s=-1.0)
+    _put_under(admission, LATE)
+
+    answers = [await _answer(admission, "/v1/acquire") for _ in range(3)]
+
+    assert [answer.status for answer in answers] == [200, 429, 429]
+    assert admission.gates["/v1/acquire"].refused == 2
+    assert admission.in_flight().total == 0
+    assert admission.take_longest_turn_s() > 0
+    assert admission.take_longest_turn_s() == 0
+
+
+async def test_a_turn_with_time_left_takes_all_new_work() -> None:
+    admission = _admission(turn_budget_s=1000.0)
+    _put_under(admission, LATE)
+
+    answers = [await _answer(admission, "/v1/acquire") for _ in range(3)]
+
+    assert [answer.status for answer in answers] == [200, 200, 200]
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "status"),
+    [
+        ("/v1/get", b"key=a&public=1", 429),
+        ("/v1/get", b"key=a", 200),
+        ("/v1/query", b"", 429),
+        ("/v1/queue/enqueue", b"", 429),
+        ("/v1/queue/dequeue", b"", 429),
+        ("/v1/queue/ack", b"", 200),
+        ("/v1/keepalive", b"", 200),
+        ("/v1/update", b"", 200),
+        ("/v1/release", b"", 200),
+    ],
+)
+async def test_only_what_begins_work_is_refused(path: str, query: bytes, status: int) -> None:
+    admission = _admission(turn_budget_s=-1.0)
+    _put_under(admission, LATE)
+    await _answer(admission, "/v1/acquire")  # The first of the turn.
+
+    answer = await _answer(admission, path, query=query)
+
+    assert answer.status == status
+
+
+async def test_the_gates_open_again_when_the_pressure_is_gone() -> None:
+    admission = _admission(turn_budget_s=-1.0)
+    _put_under(admission, LATE)
+
+    for _ in range(10):
+        _put_under(admission, LoadSample())
+
+    assert all(gate.is_open for gate in admission.gates.values())
+
+
+def test_a_turn_begins_anew_when_the_loop_looks_for_requests() -> None:
+    now_s = 0.0
+    called: list[Callable[[], None]] = []
+    turn = Turn(called.append, lambda: now_s)
+    turn.is_over(0.05)
+    now_s = 0.06
+    was_over = turn.is_over(0.05)
+
+    called[0]()
+
+    assert was_over
+    assert len(called) == 1  # One mark for a turn, however many requests it has.
+    assert not turn.is_over(0.05)
+
+
+def test_now_and_then_a_request_notices_that_the_sample_is_overdue() -> None:
+    admission = _admission()
+    noticed: list[bool] = []
+    admission.on_overdue = lambda: noticed.append(True)
+
+    for _ in range(128):
+        admission.admit(_route("/v1/get"), _request("/v1/get"))
+    before = len(noticed)
+    admission.overdue_s = 0.0
+    for _ in range(128):
+        admission.admit(_route("/v1/get"), _request("/v1/get"))
+
+    assert before == 0
+    assert len(noticed) == 2
+
+
+def test_the_docs_name_the_refusal_where_it_can_come() -> None:
+    router = ExpressRouter()
+    for path in ("/v1/acquire", "/v1/describe"):
+        router.add(path, _handle)
+
+    _admission().document([router])
+
+    assert [Throttled in route.errors for route in router.routes] == [True, False]
+
+
+def test_a_refusal_names_at_least_a_second() -> None:
+    refusal: HoldfastError = Throttled(State.SOFT_ARM, retry_after_s=0.01)
+
+    assert refusal.retry_after_s == 1.0
+    assert refusal.headers() == {"X-Lockd-QRF-State": "soft_arm"}

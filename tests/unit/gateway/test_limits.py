@@ -1,0 +1,85 @@
+"""From settings to limits: what is on by default, and what the models' own triggers do when asked for."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.gateway.limits import controller_of, turn_budget_s
+from holdfast.gateway.load_sample import HostFigures, InFlight, LoadSample
+from holdfast.gateway.pressure import Group, State
+from holdfast.gateway.settings import GatewaySettings
+
+
+def _settings(**fields: Any) -> GatewaySettings:
+    return GatewaySettings.isolated(**fields)
+
+
+def test_a_busy_machine_alone_is_no_reason_to_slow_anybody_down() -> None:
+    controller = controller_of(_settings())
+
+    controller.observe(
+        LoadSample(
+            lag_s=0.03,
+            in_flight=InFlight(locks=10_000, queries=1000),
+            host=HostFigures(
+                cpu_percent=100, load_1=64, load_multiplier=32, memory_percent=90, swap_percent=100
+            ),
+        )
+    )
+
+    assert controller.state is State.DISENGAGED
+
+
+@pytest.mark.parametrize(
+    ("fields", "sample", "reason"),
+    [
+        ({}, LoadSample(lag_s=0.05), "lag_soft"),
+        ({}, LoadSample(lag_s=0.1), "lag_hard"),
+        ({}, LoadSample(host=HostFigures(memory_percent=98)), "memory_hard"),
+        ({"queue_consumers_max": 1000}, LoadSample(in_flight=InFlight(consumers=750)), "queue_consumer_soft"),
+        (
+            {"queue_consumers_max": 1000},
+            LoadSample(in_flight=InFlight(consumers=1000)),
+            "queue_consumer_hard",
+        ),
+        (
+            {"qrf_queue_consumer_hard_limit": 8},
+            LoadSample(in_flight=InFlight(consumers=6)),
+            "queue_consumer_soft",
+        ),
+        ({"qrf_queue_soft_limit": 5}, LoadSample(in_flight=InFlight(acks=5)), "queue_inflight_soft"),
+        ({"qrf_lock_hard_limit": 5}, LoadSample(in_flight=InFlight(locks=5)), "lock_inflight_hard"),
+        ({"qrf_query_hard_limit": 5}, LoadSample(in_flight=InFlight(queries=5)), "query_inflight_hard"),
+        ({"qrf_cpu_hard_limit_percent": 85}, LoadSample(host=HostFigures(cpu_percent=85)), "cpu_hard"),
+        ({"qrf_load_soft_multiplier": 4}, LoadSample(host=HostFigures(load_multiplier=4)), "load_soft"),
+        ({"qrf_memory_hard_limit_bytes": 10**6}, LoadSample(host=HostFigures(rss_bytes=10**6)), "rss_hard"),
+        ({"qrf_swap_soft_limit_bytes": 10**6}, LoadSample(host=HostFigures(swap_bytes=10**6)), "swap_soft"),
+        (
+            {"qrf_swap_hard_limit_percent": 50},
+            LoadSample(host=HostFigures(swap_percent=50)),
+            "swap_percent_hard",
+        ),
+    ],
+)
+def test_every_limit_is_a_trigger_with_its_name(
+    fields: dict[str, Any], sample: LoadSample, reason: str
+) -> None:
+    step = controller_of(_settings(**fields)).observe(sample)
+
+    assert step is not None
+    assert step.reason == reason
+
+
+def test_the_delays_are_those_of_the_settings() -> None:
+    controller = controller_of(
+        _settings(qrf_cpu_soft_limit_percent=70, qrf_cpu_hard_limit_percent=80, qrf_engaged_delay_s="2s")
+    )
+
+    controller.observe(LoadSample(host=HostFigures(cpu_percent=80)))
+
+    assert controller.delay_s(Group.LOCK) == 2.0
+
+
+def test_a_turn_takes_new_work_up_to_the_soft_limit_of_the_lag() -> None:
+    assert turn_budget_s(_settings()) == 0.05
+    assert turn_budget_s(_settings(qrf_lag_soft_limit_s=0, qrf_lag_hard_limit_s=0.3)) == 0.3
