@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import Client, ClientOptions, InvalidArgument, LeaseLost, State, TransportFailed
-from holdfast.client.sync.session import Session
+from holdfast.client import Client, ClientOptions, InvalidArgument, LeaseLost, Session, State, TransportFailed
 from holdfast.client.testing import Chaos, TestServer, fixtures
 from holdfast.common.bundle import InvalidBundle
 from tests.service.common.certificates import Authority

@@ -4,14 +4,13 @@ import asyncio
 
 import pytest
 
-from holdfast.client import AsyncClient, Client, LeaseLost, State, Throttled, TransportFailed
+from holdfast.client import AsyncClient, Client, LeaseLost, Session, State, Throttled, TransportFailed
 from holdfast.client.acquisition import Acquisition
 from holdfast.client.aio.session import Session as AsyncSession
 from holdfast.client.call import Answer
 from holdfast.client.errors import ApiError, CasMismatch
 from holdfast.client.handshake import HANDSHAKE_S_MAX, Handshake
 from holdfast.client.options import ClientOptions
-from holdfast.client.sync.session import Session
 from tests.unit.client.fake_plane import FakePlane, reply
 from tests.unit.client.player import Player, answer
 

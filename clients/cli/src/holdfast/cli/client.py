@@ -16,9 +16,8 @@ from holdfast.cli import client_attachments
 from holdfast.cli.client_print import export_lines, pretty, print_members, printable, text_lines
 from holdfast.cli.client_target import Target, block_s, duration_s, from_environment, takes_target
 from holdfast.cli.output import Output, OutputFormat, failure
-from holdfast.client import WriteResult
+from holdfast.client import Session, WriteResult
 from holdfast.client.request import json_bytes
-from holdfast.client.sync.session import Session
 from holdfast.client.sync.stream import DocumentStream
 
 app = typer.Typer(
@@ -104,7 +103,7 @@ def keepalive(
     """Let the lease last longer."""
     with target.client() as client:
         expires_at_unix = target.session(client).keepalive(duration_s(ttl))
-    moment = datetime.fromtimestamp(expires_at_unix, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    moment = _moment(expires_at_unix)
     if output is OutputFormat.TEXT:
         typer.echo(f"expires_at_unix: {expires_at_unix} ({moment})")
     else:
@@ -270,6 +269,13 @@ def metadata(
         version = target.session(client).metadata(query_hidden=query_hidden, if_version=if_version, cas=False)
     members = {"query_hidden": query_hidden, "version": version}
     print_members(members, text_lines(members), output)
+
+
+def _moment(unix_s: int) -> str:
+    try:
+        return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        raise failure(f"the server gave {unix_s} as the end of the lease, which is no date") from None
 
 
 def _set(

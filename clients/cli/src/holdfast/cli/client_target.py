@@ -11,9 +11,8 @@ import typer
 
 from holdfast.cli.client_print import printable
 from holdfast.cli.output import failure
-from holdfast.client import AsyncClient, Client, ClientError, ClientOptions, Lease
+from holdfast.client import AsyncClient, Client, ClientError, ClientOptions, Lease, Session
 from holdfast.client.environment import PREFIXES, ClientSettings, client_settings
-from holdfast.client.sync.session import Session
 from holdfast.common.sizes import parse_duration_s
 
 _FOREVER = frozenset({"0", "0s", "forever", "infinite"})

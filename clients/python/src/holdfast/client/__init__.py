@@ -4,6 +4,7 @@
 """
 
 from holdfast.client.aio.client import AsyncClient
+from holdfast.client.aio.session import Session as AsyncSession
 from holdfast.client.document import Attachment, Description, PutResult, RemoveResult, State, WriteResult
 from holdfast.client.errors import (
     AlreadyExists,
@@ -29,11 +30,13 @@ from holdfast.client.errors import (
 from holdfast.client.lease import Lease
 from holdfast.client.options import ClientOptions
 from holdfast.client.sync.client import Client
+from holdfast.client.sync.session import Session
 
 __all__ = [
     "AlreadyExists",
     "ApiError",
     "AsyncClient",
+    "AsyncSession",
     "Attachment",
     "CasMismatch",
     "Client",
@@ -51,6 +54,7 @@ __all__ = [
     "RemoveResult",
     "RequestRefused",
     "ServerFailed",
+    "Session",
     "State",
     "Throttled",
     "TooLarge",

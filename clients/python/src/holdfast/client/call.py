@@ -16,7 +16,7 @@ T = TypeVar("T")
 Pool = Literal["call", "wait", "keepalive"]
 
 _TRUE_WORDS: Final = frozenset({"1", "true", "yes", "on"})
-_VERSION_MAX: Final = 2**63 - 1
+_INT64_MAX: Final = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -113,7 +113,8 @@ class Members:
 
     def number(self, name: str, *, is_required: bool = False) -> int:
         value = self.raw.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and (value or not is_required):
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if is_whole and abs(value) <= _INT64_MAX and (value or not is_required):
             return value
         return self._absent(name, value, 0, is_required=is_required)
 
@@ -144,4 +145,4 @@ def integer_of(text: str | None) -> int | None:
         value = int(text)
     except ValueError:
         return None
-    return value if 0 <= value <= _VERSION_MAX else None
+    return value if 0 <= value <= _INT64_MAX else None

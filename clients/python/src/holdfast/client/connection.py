@@ -85,9 +85,10 @@ def headers_of(call: Call) -> list[tuple[bytes, bytes]]:
     ]
 
 
-def timeout_of(timeout_s: float | None) -> httpx.Timeout:
+def timeout_of(call: Call, timeout_s: float | None) -> httpx.Timeout:
     connect_s = _CONNECT_S_MAX if timeout_s is None else min(timeout_s, _CONNECT_S_MAX)
-    return httpx.Timeout(timeout_s, connect=connect_s, pool=connect_s)
+    # Who waits for a key may as well wait for a connection to wait on.
+    return httpx.Timeout(timeout_s, connect=connect_s, pool=timeout_s if call.pool == "wait" else connect_s)
 
 
 def answer_headers(response: httpx.Response) -> dict[str, str]:

@@ -219,4 +219,5 @@ def _text(envelope: Mapping[str, Any], name: str) -> str:
 
 def _number(envelope: Mapping[str, Any], name: str) -> int:
     value = envelope.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_whole and abs(value) < 2**63 else 0

@@ -70,7 +70,7 @@ class Transport:
             url_of(call, step.endpoint),
             headers=headers_of(call),
             content=None if call.body is None else call.body.async_chunks(),
-            timeout=timeout_of(step.timeout_s),
+            timeout=timeout_of(call, step.timeout_s),
         )
         with mapped_errors(step.endpoint):
             response = await pool.send(request, stream=True)

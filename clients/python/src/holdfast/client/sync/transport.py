@@ -71,7 +71,7 @@ class Transport:
             url_of(call, step.endpoint),
             headers=headers_of(call),
             content=None if call.body is None else call.body.chunks(),
-            timeout=timeout_of(step.timeout_s),
+            timeout=timeout_of(call, step.timeout_s),
         )
         with mapped_errors(step.endpoint):
             response = pool.send(request, stream=True)
