@@ -113,8 +113,9 @@ class Members:
 
     def number(self, name: str, *, is_required: bool = False) -> int:
         value = self.raw.get(name)
-        is_whole = isinstance(value, int) and not isinstance(value, bool)
-        if is_whole and abs(value) <= _INT64_MAX and (value or not is_required):
+        if not isinstance(value, int) or isinstance(value, bool) or abs(value) > _INT64_MAX:
+            return self._absent(name, value, 0, is_required=is_required)
+        if value or not is_required:
             return value
         return self._absent(name, value, 0, is_required=is_required)
 

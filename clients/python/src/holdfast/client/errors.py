@@ -219,5 +219,6 @@ def _text(envelope: Mapping[str, Any], name: str) -> str:
 
 def _number(envelope: Mapping[str, Any], name: str) -> int:
     value = envelope.get(name)
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if is_whole and abs(value) < 2**63 else 0
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**63:
+        return 0
+    return value
