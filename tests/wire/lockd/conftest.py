@@ -1,5 +1,6 @@
 """A plane on loopback and a client that speaks lockd's wire, through the express lane and through plain ASGI."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -30,6 +31,16 @@ class Wire:
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
+
+    async def talk(self, request: bytes, *, is_cut_off: bool = False) -> bytes:
+        """Send these bytes, and hang up at once or read the answer to its end."""
+        url = self._client.base_url
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        writer.write(request)
+        await writer.drain()
+        answer = b"" if is_cut_off else await reader.read()
+        writer.close()
+        return answer
 
     async def post(
         self, path: str, body: Any = None, headers: Mapping[str, str] | None = None, **query: object

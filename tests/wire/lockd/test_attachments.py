@@ -483,3 +483,41 @@ async def test_what_is_done_shows_in_the_metrics(wire: Wire) -> None:
         assert f"holdfast_attachments_{line}\n" in shown
     assert "holdfast_lease_active 0\n" in after
     assert 'holdfast_lease_release_total{namespace="default",result="ok"} 1\n' in after
+
+
+def upload(lease: Lease, framing: str, body: bytes) -> bytes:
+    claim = "".join(f"{name}: {value}\r\n" for name, value in lease.headers.items())
+    target = f"/v1/attachments?key={lease.key}&name=a"
+    return f"POST {target} HTTP/1.1\r\nHost: x\r\n{claim}{framing}\r\n\r\n".encode() + body
+
+
+@pytest.mark.parametrize(
+    ("framing", "body"),
+    [
+        pytest.param("Content-Length: 10", b"hello", id="short"),
+        pytest.param("Content-Length: 300000", b"x" * 200_000, id="long"),
+        pytest.param("Transfer-Encoding: chunked", b"5\r\nhello\r\n", id="chunks without an end"),
+        pytest.param("Transfer-Encoding: chunked", b"20000\r\n" + b"x" * 70_000, id="half a chunk"),
+    ],
+)
+async def test_a_body_that_is_cut_off_stages_nothing(wire: Wire, framing: str, body: bytes) -> None:
+    lease = await wire.acquire("files")
+
+    await wire.talk(upload(lease, framing, body), is_cut_off=True)
+    mine = await names(wire, lease)
+    await wire.release(lease)
+
+    assert mine == await names(wire) == []
+    assert (await wire.get("/v1/describe", key="files")).json()["version"] == 0
+
+
+async def test_a_body_of_malformed_chunks_is_refused(wire: Wire) -> None:
+    lease = await wire.acquire("files")
+
+    small = await wire.talk(upload(lease, "Transfer-Encoding: chunked", b"5\r\nhello\r\nzz\r\n\r\n"))
+    large = b"186a0\r\n" + b"x" * 100_000 + b"\r\nzz\r\n\r\n"
+    late = await wire.talk(upload(lease, "Transfer-Encoding: chunked", large))
+
+    assert small.startswith(b"HTTP/1.1 400 ")
+    assert late == b"" or late.startswith(b"HTTP/1.1 400 ")
+    assert await names(wire, lease) == []
