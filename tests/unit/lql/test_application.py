@@ -57,7 +57,7 @@ def expression(path: list[str], change: str) -> str:
     return f"rm:{pointer}" if change == "rm" else f"{pointer}{change}"
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(DOCUMENTS, st.lists(st.tuples(PATHS, CHANGES), min_size=1, max_size=5), st.booleans())
 def test_mutations_do_what_a_dict_would_do(
     document: dict[str, Value], changes: list[tuple[list[str], str]], spaced: bool
@@ -77,6 +77,7 @@ def test_mutations_do_what_a_dict_would_do(
     assert json.loads(changed) == model
 
 
+@settings(deadline=None)
 @given(DOCUMENTS)
 def test_a_mutation_that_finds_nothing_leaves_every_byte(document: dict[str, Value]) -> None:
     data = encode_document(document)
@@ -84,6 +85,7 @@ def test_a_mutation_that_finds_nothing_leaves_every_byte(document: dict[str, Val
     assert apply_mutations(data, ["rm:/not there", "rm:/a/not/there"], now_ns=0) == data
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=5), max_size=2000 // 40))
 def test_members_are_found_in_large_documents_too(rest: dict[str, object]) -> None:
     padding = {"pad": "x" * 70_000, "nested": [[[[[[{"n": 1}]]]]]], "n": 1}

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.lql.document import NESTING_MAX, Number, Value, _parse_deep, encode_document, parse_document
@@ -17,11 +17,13 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(VALUES, st.booleans())
 def test_what_is_encoded_reads_as_the_same_value(value: Value, is_indented: bool) -> None:
     assert parse_document(encode_document(value, indent=2 if is_indented else 0)) == value
 
 
+@settings(deadline=None)
 @given(JSON, st.sampled_from([None, 2]))
 def test_the_parser_for_deep_documents_reads_what_json_reads(value: Value, indent: int | None) -> None:
     text = json.dumps(value, indent=indent)
@@ -29,6 +31,7 @@ def test_the_parser_for_deep_documents_reads_what_json_reads(value: Value, inden
     assert _parse_deep(text) == parse_document(text)
 
 
+@settings(deadline=None)
 @given(JSON)
 def test_indented_and_sorted_it_looks_as_json_would_write_it(value: Value) -> None:
     written = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)

@@ -134,7 +134,7 @@ def plain_compare(name: str, first: Comparable, second: Comparable) -> bool:
     }[name]
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(SELECTORS, DOCUMENTS)
 def test_evaluation_is_what_the_plain_rules_say(selector: Selector, document: dict[str, Value]) -> None:
     assert Matcher(selector, now_ns=NOW_NS).matches(document) == plain_matches(selector, document)

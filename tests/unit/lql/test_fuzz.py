@@ -29,7 +29,7 @@ NODES: st.SearchStrategy[Json] = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=500)
+@settings(max_examples=500, deadline=None)
 @given(TEXTS)
 def test_any_selector_text_is_answered(text: str) -> None:
     with suppress(LqlError):
@@ -38,19 +38,21 @@ def test_any_selector_text_is_answered(text: str) -> None:
         assert selector_from_json(selector_to_json(selector)) == selector
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(TEXTS, TEXTS), max_size=3))
 def test_any_url_parameters_are_answered(parameters: list[tuple[str, str]]) -> None:
     with suppress(LqlError):
         selector_from_parameters(parameters)
 
 
+@settings(deadline=None)
 @given(NODES)
 def test_any_json_is_answered(node: Json) -> None:
     with suppress(LqlError):
         assert matches(selector_from_json(node), {"a": 1}, now_ns=0) in (True, False)
 
 
-@settings(max_examples=500)
+@settings(max_examples=500, deadline=None)
 @given(st.lists(TEXTS, max_size=3), st.sampled_from(Mode))
 def test_any_mutations_are_answered_with_json(expressions: list[str], mode: Mode) -> None:
     with suppress(LqlError):
@@ -58,7 +60,7 @@ def test_any_mutations_are_answered_with_json(expressions: list[str], mode: Mode
         assert isinstance(json.loads(changed), dict)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from([*'{}[],:"\\ax1. \n', '"a"', '"a":']), max_size=20).map("".join))
 def test_any_bytes_as_a_document_are_answered(text: str) -> None:
     with suppress(LqlError):

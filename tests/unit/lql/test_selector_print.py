@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 
 from holdfast.lql.errors import InexpressibleSelector, InvalidSelector
 from holdfast.lql.selector import Selector
@@ -13,6 +13,7 @@ from holdfast.lql.selector_text import parse_selector
 from tests.unit.lql.strategies import SELECTORS
 
 
+@settings(deadline=None)
 @given(SELECTORS)
 def test_what_is_printed_reads_as_the_same_selector(selector: Selector) -> None:
     try:
@@ -33,6 +34,7 @@ def _read(text: str) -> Selector:
         raise
 
 
+@settings(deadline=None)
 @given(SELECTORS)
 def test_json_carries_every_selector(selector: Selector) -> None:
     try:

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.lql.number import json_number, parse_float, parse_integer, plain_decimal
@@ -11,6 +11,7 @@ from holdfast.lql.pointer import PointerSyntaxError, Wildcard, parse_pointer
 from holdfast.lql.temporal import format_utc, parse_temporal
 
 
+@settings(deadline=None)
 @given(st.datetimes(timezones=st.just(UTC)))
 def test_an_instant_is_written_and_read_as_the_same(moment: datetime) -> None:
     instant_ns = ((moment - datetime(1970, 1, 1, tzinfo=UTC)) // (moment.resolution)) * 1000
@@ -83,6 +84,7 @@ def test_text_that_is_no_number(text: str) -> None:
     assert parse_float(text) is None
 
 
+@settings(deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_number_is_written_and_read_as_the_same(number: float) -> None:
     assert parse_float(plain_decimal(number)) == number
