@@ -2,25 +2,31 @@
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Final
+from contextlib import aclosing
+from typing import Any, TypeVar
 
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from holdfast.common.correlation import correlation_id_of
-from holdfast.common.errors import BodyTooLarge
+from holdfast.common.errors import HoldfastError
+from holdfast.common.express.body import ClientGone, RequestBody
 from holdfast.common.express.execution import execute
 from holdfast.common.express.hooks import Hooks
-from holdfast.common.express.message import Answer, Header, Request
+from holdfast.common.express.limits import DEFAULT_LIMITS
+from holdfast.common.express.message import Answer, Header, Request, StreamAnswer
 from holdfast.common.express.route import Route
-from holdfast.common.express.scope import CORRELATION_ID, IS_OBSERVED, PEER_CERTIFICATE
+from holdfast.common.express.scope import (
+    ABORT,
+    CORRELATION_ID,
+    INLINE_BODY_BYTES,
+    IS_OBSERVED,
+    PEER_CERTIFICATE,
+)
+from holdfast.common.express.stream import StreamBroken, close, log_broken, pieces
 from holdfast.common.express.wire import checked, header_list
 from holdfast.common.wire_errors import error_answer
 
-_LINGER_S: Final = 2.0
-
-
-class ClientGone(Exception):
-    """The client hung up before its request was complete: there is nobody to answer."""
+Result = TypeVar("Result")
 
 
 class ExpressEndpoint:
@@ -34,26 +40,37 @@ class ExpressEndpoint:
         extensions = scope.setdefault("extensions", {})
         extensions[IS_OBSERVED] = True
         request_id: str = extensions.get(CORRELATION_ID) or correlation_id_of(scope["headers"])
+        body = RequestBody(scope["headers"], receive, self._route)
         try:
-            body = await _read_body(scope["headers"], receive, self._route.body_limit_bytes)
+            collected = await body.collect(
+                extensions.get(INLINE_BODY_BYTES, DEFAULT_LIMITS.inline_body_bytes)
+            )
         except ClientGone:
             return
-        except BodyTooLarge as error:
-            await _send_and_linger(error_answer(error), request_id, receive, send)
+        except HoldfastError as error:
+            await _send_early(error_answer(error), request_id, body, send)
             return
-        request = Request(
+        request = self._request(scope, collected or b"", request_id)
+        chunks = body if collected is None else None
+        answer = await _until_hang_up(execute(self._route, request, self._hooks, chunks), body)
+        if isinstance(answer, StreamAnswer):
+            await _until_hang_up(_send_stream(answer, request, extensions, send), body)
+        elif answer is not None and body.is_complete:
+            await send_answer(answer, request_id, send)
+        elif answer is not None:
+            await _send_early(answer, request_id, body, send)
+
+    def _request(self, scope: Scope, body: bytes, request_id: str) -> Request:
+        return Request(
             scope["method"],
             self._route.path,
             scope["query_string"],
             scope["headers"],
             body,
             scope["client"],
-            extensions.get(PEER_CERTIFICATE),
+            scope["extensions"].get(PEER_CERTIFICATE),
             request_id,
         )
-        answer = await _until_hang_up(execute(self._route, request, self._hooks), receive)
-        if answer is not None:
-            await send_answer(answer, request_id, send)
 
 
 async def send_answer(
@@ -66,44 +83,38 @@ async def send_answer(
     await send({"type": "http.response.body", "body": answer.body, "more_body": more_body})
 
 
-async def _read_body(headers: list[Header], receive: Receive, limit_bytes: int) -> bytes:
-    for name, value in headers:
-        # The length is known before anything is read, and before 100-continue invites the body.
-        if name == b"content-length" and int(value) > limit_bytes:
-            raise _too_large(limit_bytes)
-    pieces = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        pieces += message.get("body", b"")
-        if len(pieces) > limit_bytes:
-            raise _too_large(limit_bytes)
-        if not message.get("more_body", False):
-            return bytes(pieces)
-
-
-def _too_large(limit_bytes: int) -> BodyTooLarge:
-    return BodyTooLarge(f"the body is larger than {limit_bytes} bytes, the limit of this endpoint")
-
-
-async def _send_and_linger(answer: Answer, request_id: str, receive: Receive, send: Send) -> None:
-    """Answer at once, then drop what still comes in: closing with unread input could reset the answer away."""
+async def _send_early(answer: Answer, request_id: str, body: RequestBody, send: Send) -> None:
+    """Answer a request whose body is not read to its end: it is the last one of its connection."""
     await send_answer(answer, request_id, send, extra=((b"connection", b"close"),), more_body=True)
-    try:
-        async with asyncio.timeout(_LINGER_S):
-            message: Message = {"more_body": True}
-            while message.get("more_body", False):
-                message = await receive()
-    except TimeoutError:
-        pass
+    await body.linger()
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _until_hang_up(work: Awaitable[Answer], receive: Receive) -> Answer | None:
-    """The answer, or None when the client hung up first; then the work is cancelled, as on the lane."""
+async def _send_stream(
+    answer: StreamAnswer, request: Request, extensions: dict[str, Any], send: Send
+) -> None:
+    headers = header_list(answer, request.correlation_id)
+    try:
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        if request.method != "HEAD":
+            async with aclosing(pieces(answer)) as chunks:
+                async for piece in chunks:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+    except StreamBroken as error:
+        if ABORT not in extensions:
+            raise  # Another server than ours has its own way to drop the connection.
+        log_broken(error)
+        extensions[ABORT]()
+        await asyncio.Event().wait()  # Until the end of the connection ends this too.
+    finally:
+        await close(answer)
+
+
+async def _until_hang_up(work: Awaitable[Result], body: RequestBody) -> Result | None:
+    """The result, or None when the client hung up first; then the work is cancelled, as on the lane."""
     task = asyncio.ensure_future(work)
-    hang_up = asyncio.ensure_future(_hang_up(receive))
+    hang_up = asyncio.ensure_future(body.hang_up())
     try:
         await asyncio.wait((task, hang_up), return_when=asyncio.FIRST_COMPLETED)
         return await task if task.done() else None
@@ -112,8 +123,3 @@ async def _until_hang_up(work: Awaitable[Answer], receive: Receive) -> Answer | 
             if not future.done():
                 future.cancel()
         await asyncio.wait((task, hang_up))
-
-
-async def _hang_up(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

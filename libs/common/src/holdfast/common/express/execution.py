@@ -1,12 +1,14 @@
 """The one way a hot request is run, whoever serves it: admit, validate, handle, turn errors into answers."""
 
+from collections.abc import AsyncIterator
 from time import perf_counter
 from typing import Final
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.hooks import Hooks
-from holdfast.common.express.message import Answer, Request
+from holdfast.common.express.message import AnyAnswer, Request, StreamAnswer
 from holdfast.common.express.route import Route
+from holdfast.common.express.stream import begin
 from holdfast.common.logging import current_cid, get_logger
 from holdfast.common.wire_errors import error_answer, internal_error_answer
 
@@ -16,9 +18,12 @@ STATUS_CLIENT_GONE: Final = 499
 _log = get_logger("api.http.router")
 
 
-async def execute(route: Route, request: Request, hooks: Hooks) -> Answer:
+async def execute(
+    route: Route, request: Request, hooks: Hooks, chunks: AsyncIterator[bytes] | None = None
+) -> AnyAnswer:
     """Run the handler of a route; whatever goes wrong becomes an answer, except the client hanging up.
 
+    With `chunks`, the body as a stream, the route's `stream_handler` runs. A streamed answer has its first chunk.
     One function on purpose: each further coroutine in between would cost every hot request.
     """
     current_cid.set(request.correlation_id)
@@ -34,7 +39,13 @@ async def execute(route: Route, request: Request, hooks: Hooks) -> Answer:
             pause = hooks.admit(route, request)
             if pause is not None:
                 await pause
-        answer = await route.handler(request, route.parse(request.body))
+        if chunks is None:
+            answer = await route.handler(request, route.parse(request.body))
+        else:
+            assert route.stream_handler is not None
+            answer = await route.stream_handler(request, chunks)
+        if isinstance(answer, StreamAnswer):
+            await begin(answer)
         status = answer.status
     except HoldfastError as error:
         answer = error_answer(error)

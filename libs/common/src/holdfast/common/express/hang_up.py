@@ -1,9 +1,12 @@
-"""Whether the other side of a connection is gone for good, as opposed to having closed its sending side only."""
+"""How a connection ends before its time: whether the other side is gone for good, and how to tell it that we are."""
 
 import asyncio
 import select
 import socket
-from typing import cast
+import struct
+from typing import Final, cast
+
+_NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 
 def is_peer_gone(transport: asyncio.Transport) -> bool:
@@ -14,3 +17,11 @@ def is_peer_gone(transport: asyncio.Transport) -> bool:
     poll = select.poll()
     poll.register(peer.fileno(), 0)  # Errors and hang-ups are reported unasked.
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+
+
+def reset(transport: asyncio.Transport) -> None:
+    """Drop the connection so that the peer sees an error, where a mere end could pass for the end of an answer."""
+    peer = cast(socket.socket | None, transport.get_extra_info("socket"))
+    if peer is not None and peer.family != socket.AF_UNIX:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    transport.abort()

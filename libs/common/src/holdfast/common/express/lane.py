@@ -32,7 +32,7 @@ class Lane:
         is_express: bool = True,
         accepts_peer: Callable[[bytes], bool] | None = None,
     ) -> None:
-        self.table: Table = table if is_express else {}
+        self.table: Table = _served_here(table) if is_express else {}
         self.request_lines = RequestLines(self.table, limits.inline_body_bytes)
         self.hooks = hooks or Hooks()
         self.limits = limits
@@ -93,3 +93,11 @@ class Lane:
             headers.append((b"shutdown-imminent", b"true"))
         self.default_headers[:] = headers
         self.common_head = b"".join(b"%b: %b\r\n" % header for header in headers)
+
+
+def _served_here(table: Table) -> Table:
+    """The table without HEAD, an answer without its body: rare enough to be left to ASGI."""
+    return {
+        path: {method: route for method, route in methods.items() if method != b"HEAD"}
+        for path, methods in table.items()
+    }

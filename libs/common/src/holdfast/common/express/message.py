@@ -1,6 +1,6 @@
 """A request and its answer as the handlers of hot endpoints see them, free of ASGI."""
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -93,6 +93,28 @@ class Answer:
         self.status = status
         self.body = body
         self.headers: list[Header] = [] if headers is None else headers
+
+
+class StreamAnswer:
+    """An answer whose body comes in chunks; whoever sends it closes `chunks` at the end, however it ends.
+
+    The head goes out with the first chunk, so an error before that is still answered as one; later the connection
+    is dropped. The chunks are of a size that may sit in memory; together they have `size_bytes`, if it is known.
+    """
+
+    __slots__ = ("chunks", "first", "headers", "size_bytes", "status")
+
+    def __init__(
+        self, status: int, headers: list[Header], size_bytes: int | None, chunks: AsyncIterator[bytes]
+    ) -> None:
+        self.status = status
+        self.headers = headers
+        self.size_bytes = size_bytes
+        self.chunks = chunks
+        self.first = b""
+
+
+AnyAnswer = Answer | StreamAnswer
 
 
 def json_answer(value: object, *, status: int = 200, headers: Iterable[Header] = ()) -> Answer:

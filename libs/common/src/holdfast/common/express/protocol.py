@@ -9,6 +9,7 @@ keep their order. What it has read ahead waits in `_queue` (whole requests) and 
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import Any, Final, cast
 
 import httptools
@@ -27,14 +28,23 @@ from holdfast.common.errors import (
     RequestTimeout,
     TooManyConnections,
 )
+from holdfast.common.express import stream
+from holdfast.common.express.cycle import Cycle
 from holdfast.common.express.execution import execute
-from holdfast.common.express.hang_up import is_peer_gone
+from holdfast.common.express.hang_up import is_peer_gone, reset
 from holdfast.common.express.lane import Lane
-from holdfast.common.express.message import Answer, Request
+from holdfast.common.express.message import Answer, AnyAnswer, Request, StreamAnswer
 from holdfast.common.express.quick_head import QuickHead
 from holdfast.common.express.route import Route
-from holdfast.common.express.scope import PEER_CERTIFICATE, expects_continue, has_body, target_scope
-from holdfast.common.express.wire import render, render_refusal
+from holdfast.common.express.scope import (
+    ABORT,
+    INLINE_BODY_BYTES,
+    PEER_CERTIFICATE,
+    expects_continue,
+    has_body,
+    target_scope,
+)
+from holdfast.common.express.wire import render, render_refusal, render_stream_head
 from holdfast.common.express.worker import Worker
 
 SLICE_BYTES: Final = 16 * 1024
@@ -84,6 +94,7 @@ class ExpressProtocol(HttpToolsProtocol):
         self._worker = Worker(self.loop, self._on_answer, self._on_cancelled)
         self._served_id = ""
         self._served_keeps_alive = True
+        self._is_streaming = False
         self._running: RequestResponseCycle | None = None
         self._queue: deque[Job | RequestResponseCycle] = deque()
         self._unparsed = b""
@@ -132,7 +143,9 @@ class ExpressProtocol(HttpToolsProtocol):
         self._is_eof = True
         self._close_at_s = self.lane.now_s + self._limits.half_close_grace_s
         self.lane.half_closed.add(self)
-        has_begun_answer = self._running is not None and self._running.response_started
+        has_begun_answer = self._is_streaming or (
+            self._running is not None and self._running.response_started
+        )
         if not has_begun_answer and self._http.get_http_version() != "1.0":
             # A 1xx answer is nothing to a client that waits, and brings a reset from one that is gone.
             self.transport.write(_PROBE)
@@ -342,12 +355,12 @@ class ExpressProtocol(HttpToolsProtocol):
                 if len(value) > 9 or int(value) > self._inline_bytes_max:
                     return False
             elif name == b"connection":
-                # Only then can HTTP/1.0 ask to stay, which uvicorn does not grant either.
+                # Only then can HTTP/1.0 ask to stay, which uvicorn does not grant: all of 1.0 goes its way.
                 keeps_alive = self._http.get_http_version() != "1.0"
             else:
                 return False  # Expect or Upgrade: uvicorn's way knows both.
         self._keeps_alive = keeps_alive and self._http.should_keep_alive()
-        return True
+        return self._keeps_alive or self._http.get_http_version() != "1.0"
 
     # The express way.
 
@@ -357,9 +370,13 @@ class ExpressProtocol(HttpToolsProtocol):
         self._served_keeps_alive = keeps_alive
         self._worker.run(execute(route, request, self.lane.hooks))
 
-    def _on_answer(self, answer: Answer) -> None:
+    def _on_answer(self, answer: AnyAnswer | None) -> None:
+        """Send an answer that is complete, or stream it by the same worker, which then comes back with None."""
         lane = self.lane
         transport = self.transport
+        if not isinstance(answer, Answer):
+            self._on_stream(answer)
+            return
         if transport.is_closing():
             return
         is_last = not self._served_keeps_alive or ((lane.is_closing or self._is_eof) and not self._has_more())
@@ -367,6 +384,21 @@ class ExpressProtocol(HttpToolsProtocol):
         if is_last:
             transport.close()
         self.on_response_complete()
+
+    def _on_stream(self, answer: StreamAnswer | None) -> None:
+        self._is_streaming = answer is not None
+        if answer is not None:
+            lane = self.lane
+            if (lane.is_closing or self._is_eof) and not self._has_more():
+                self._served_keeps_alive = False
+            head = render_stream_head(
+                answer, self._served_id, lane.common_head, is_last=not self._served_keeps_alive
+            )
+            self._worker.run(stream.write(answer, head, self.transport, self.flow))
+        elif not self.transport.is_closing():
+            if not self._served_keeps_alive:
+                self.transport.close()
+            self.on_response_complete()
 
     def _on_cancelled(self) -> None:
         self.transport.abort()  # Also when a handler cancelled itself: there will be no answer.
@@ -424,7 +456,7 @@ class ExpressProtocol(HttpToolsProtocol):
         if self._http.should_upgrade() and has_body(self.headers):
             raise InvalidRequest("a request with a body cannot ask for an upgrade")
         self.scope = self._make_scope(version)
-        self.cycle = RequestResponseCycle(
+        self.cycle = Cycle(
             scope=self.scope,
             transport=self.transport,
             flow=self.flow,
@@ -453,7 +485,11 @@ class ExpressProtocol(HttpToolsProtocol):
             scheme=self.scheme,
             root_path=self.root_path,
             state=self.app_state.copy(),
-            extensions={PEER_CERTIFICATE: self.peer_certificate},
+            extensions={
+                PEER_CERTIFICATE: self.peer_certificate,
+                INLINE_BODY_BYTES: self._limits.inline_body_bytes,
+                ABORT: partial(reset, self.transport),
+            },
         )
         return cast(HTTPScope, scope)
 

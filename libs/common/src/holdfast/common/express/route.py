@@ -1,17 +1,19 @@
 """One hot endpoint as it was declared, and the table the lane finds it in."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from holdfast.common.errors import HoldfastError
-from holdfast.common.express.message import Answer, Request
+from holdfast.common.errors import BodyTooLarge, HoldfastError
+from holdfast.common.express.message import AnyAnswer, Request
 from holdfast.common.wire_errors import invalid_body
 
 # The body of a handler is an instance of the route's own model; Any lets each handler name that model.
-Handler = Callable[[Request, Any], Awaitable[Answer]]
+Handler = Callable[[Request, Any], Awaitable[AnyAnswer]]
+StreamHandler = Callable[[Request, AsyncIterator[bytes]], Awaitable[AnyAnswer]]
+"""Takes a body that is too large to be collected; the request's own `body` is empty then."""
 
 BODY_BYTES_DEFAULT: Final = 1024 * 1024
 
@@ -23,6 +25,7 @@ class Route:
     path: str
     methods: tuple[str, ...]
     handler: Handler
+    stream_handler: StreamHandler | None = None
     request_model: type[BaseModel] | None = None
     response_model: type[BaseModel] | None = None
     errors: tuple[type[HoldfastError], ...] = ()
@@ -33,6 +36,7 @@ class Route:
     request_headers: Mapping[str, str] = field(default_factory=dict[str, str])
     query_parameters: Mapping[str, str] = field(default_factory=dict[str, str])
     body_limit_bytes: int = BODY_BYTES_DEFAULT
+    body_limit_error: type[HoldfastError] = BodyTooLarge
     is_body_optional: bool = False
     is_parsed_by_handler: bool = False
     validate_json: Callable[[bytes], BaseModel] | None = field(init=False)
@@ -46,6 +50,12 @@ class Route:
             None if self.request_model is None else TypeAdapter(self.request_model).validator.validate_json
         )
         object.__setattr__(self, "validate_json", validate)
+
+    def above_limit(self) -> HoldfastError:
+        """What the sender of a larger body is told."""
+        return self.body_limit_error(
+            f"the body is larger than {self.body_limit_bytes} bytes, the limit of this endpoint"
+        )
 
     def parse(self, body: bytes) -> BaseModel | None:
         """The body as its model; None when the route takes none, an optional one is empty, or the handler asks later."""

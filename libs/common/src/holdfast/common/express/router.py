@@ -7,10 +7,10 @@ from typing import Any
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
-from holdfast.common.errors import HoldfastError
+from holdfast.common.errors import BodyTooLarge, HoldfastError
 from holdfast.common.express.asgi import ExpressEndpoint
 from holdfast.common.express.hooks import Hooks
-from holdfast.common.express.route import BODY_BYTES_DEFAULT, Handler, Route
+from holdfast.common.express.route import BODY_BYTES_DEFAULT, Handler, Route, StreamHandler
 from holdfast.common.wire_errors import ErrorBody
 
 
@@ -26,6 +26,7 @@ class ExpressRouter:
         path: str,
         handler: Handler,
         *,
+        stream_handler: StreamHandler | None = None,
         methods: tuple[str, ...] = ("POST",),
         request_model: type[BaseModel] | None = None,
         response_model: type[BaseModel] | None = None,
@@ -37,6 +38,7 @@ class ExpressRouter:
         response_headers: Mapping[str, str] | None = None,
         query_parameters: Mapping[str, str] | None = None,
         body_limit_bytes: int = BODY_BYTES_DEFAULT,
+        body_limit_error: type[HoldfastError] = BodyTooLarge,
         is_body_optional: bool = False,
         is_parsed_by_handler: bool = False,
     ) -> Route:
@@ -45,6 +47,7 @@ class ExpressRouter:
             path=path,
             methods=methods,
             handler=handler,
+            stream_handler=stream_handler,
             request_model=request_model,
             response_model=response_model,
             errors=errors,
@@ -55,6 +58,7 @@ class ExpressRouter:
             response_headers=response_headers or {},
             query_parameters=query_parameters or {},
             body_limit_bytes=body_limit_bytes,
+            body_limit_error=body_limit_error,
             is_body_optional=is_body_optional,
             is_parsed_by_handler=is_parsed_by_handler,
         )

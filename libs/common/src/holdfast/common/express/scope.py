@@ -10,6 +10,10 @@ from holdfast.common.errors import InvalidRequest
 CORRELATION_ID: Final = "holdfast.correlation_id"
 PEER_CERTIFICATE: Final = "holdfast.peer_certificate"
 """The client's certificate as DER bytes; None without mutual TLS."""
+INLINE_BODY_BYTES: Final = "holdfast.inline_body_bytes"
+"""Above this a body is a stream, if its route takes one."""
+ABORT: Final = "holdfast.abort"
+"""Drops the connection at once, so that nobody takes what was sent so far for the whole."""
 IS_OBSERVED: Final = "holdfast.is_observed"
 """Set when the request was counted where it ran, so that nobody counts it again."""
 

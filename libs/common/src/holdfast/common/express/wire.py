@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import Final
 
 from holdfast.common.errors import HoldfastError
-from holdfast.common.express.message import JSON_HEADERS, Answer, Header
+from holdfast.common.express.message import JSON_HEADERS, Answer, AnyAnswer, Header, StreamAnswer
 from holdfast.common.logging import get_logger
 from holdfast.common.wire_errors import error_answer, internal_error_answer
 
@@ -16,6 +16,7 @@ _bad_value = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]").search
 
 _JSON_HEAD: Final = b"content-type: application/json\r\n"
 _CLOSE: Final = b"connection: close\r\n"
+_CHUNKED: Final = b"transfer-encoding: chunked\r\n"
 _BODILESS: Final = frozenset({204, 304})
 
 
@@ -30,23 +31,37 @@ def _status_line(status: int) -> bytes:
 STATUS_LINES: Final = {status: _status_line(status) for status in range(100, 600)}
 
 
+def bad_header(headers: list[Header]) -> bytes | None:
+    """The name of a header that would break the framing of the connection."""
+    for name, value in headers:
+        if not name or _bad_name(name) or _bad_value(value):
+            return name
+    return None
+
+
+def may_have_body(status: int) -> bool:
+    """Whether HTTP lets an answer of this status have a body."""
+    return status not in _BODILESS
+
+
 def checked(answer: Answer, correlation_id: str) -> Answer:
     """The answer itself, or a 500 in its place when a header would break the framing of the connection."""
-    for name, value in answer.headers:
-        if not name or _bad_name(name) or _bad_value(value):
-            _log.error("http.answer.invalid_header", header=repr(name), cid=correlation_id)
-            return internal_error_answer()
+    name = bad_header(answer.headers)
+    if name is not None:
+        _log.error("http.answer.invalid_header", header=repr(name), cid=correlation_id)
+        return internal_error_answer()
     if answer.status in _BODILESS and answer.body:
         _log.error("http.answer.unexpected_body", status=answer.status, cid=correlation_id)
         return internal_error_answer()
     return answer
 
 
-def header_list(answer: Answer, correlation_id: str) -> list[Header]:
+def header_list(answer: AnyAnswer, correlation_id: str) -> list[Header]:
     """All headers of a checked answer but those of the connection (date, shutdown-imminent, connection)."""
     headers = list(answer.headers)
-    if answer.status not in _BODILESS:
-        headers.append((b"content-length", str(len(answer.body)).encode()))
+    size_bytes = answer.size_bytes if isinstance(answer, StreamAnswer) else len(answer.body)
+    if answer.status not in _BODILESS and size_bytes is not None:
+        headers.append((b"content-length", str(size_bytes).encode()))
     headers.append((b"x-correlation-id", correlation_id.encode("ascii")))
     return headers
 
@@ -68,6 +83,16 @@ def render(answer: Answer, correlation_id: str, common_head: bytes, *, is_last: 
         _CLOSE if is_last else b"",
         answer.body,
     )
+
+
+def render_stream_head(
+    answer: StreamAnswer, correlation_id: str, common_head: bytes, *, is_last: bool
+) -> bytes:
+    """The head of a streamed answer that was begun."""
+    lines = [b"%b: %b\r\n" % (name.lower(), value) for name, value in header_list(answer, correlation_id)]
+    close = _CLOSE if is_last else b""
+    chunked = _CHUNKED if answer.size_bytes is None else b""
+    return b"".join([STATUS_LINES[answer.status], common_head, *lines, close, chunked, b"\r\n"])
 
 
 def render_refusal(error: HoldfastError, correlation_id: str, common_head: bytes) -> bytes:
