@@ -115,9 +115,9 @@ class Members:
         value = self.raw.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or abs(value) > _INT64_MAX:
             return self._absent(name, value, 0, is_required=is_required)
-        if value or not is_required:
-            return value
-        return self._absent(name, value, 0, is_required=is_required)
+        if is_required and value == 0:
+            return self._absent(name, value, 0, is_required=is_required)
+        return value
 
     def boolean(self, name: str) -> bool:
         return self.raw.get(name) is True
