@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 
-from holdfast.common.express.message import Answer, Header, Request, json_answer
+from holdfast.common.express.message import Answer, AnyAnswer, Header, Request, StreamAnswer, json_answer
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.fields import MissingLease, fencing_token, is_true, key_of, namespace_of
 from holdfast.common.settings import PlaneSettings
@@ -25,7 +25,7 @@ from holdfast.state.errors import (
     TooManyAttachments,
     TransactionTooLarge,
 )
-from holdfast.state.fields import claim_of, member_of, spelled_of
+from holdfast.state.fields import CHECKED_BY_HANDLER, claim_of, member_of, spelled_of
 from holdfast.state.intake import pieces_of
 from holdfast.state.metrics import AttachmentMetrics
 from holdfast.state.schemas import AttachmentDeleted, AttachmentList, AttachmentsDeleted, AttachmentStaged
@@ -53,7 +53,8 @@ class AttachmentRoutes:
         self.router.add(
             "/v1/attachments",
             self.put,
-            body_limit_bytes=1 << 30,
+            stream_handler=self.put_stream,
+            body_limit_bytes=CHECKED_BY_HANDLER,
             response_model=AttachmentStaged,
             errors=(
                 *(*_STAGE_ERRORS, MissingAttachment, InvalidAttachment, InvalidMaxBytes),
@@ -157,7 +158,7 @@ class AttachmentRoutes:
             {"namespace": member.namespace, "key": spelled, "attachments": [info(named) for named in seen]}
         )
 
-    async def get(self, request: Request, body: None) -> Answer:
+    async def get(self, request: Request, body: None) -> AnyAnswer:
         spelled_of(request)
         member, claim, selector = self._reader(request, needs_selector=True)
         with self._metrics.retrieve.observed(member.namespace):
@@ -167,8 +168,8 @@ class AttachmentRoutes:
         self._metrics.retrieved_bytes.inc(attachment.size_bytes)
         if not attachment.HasField("blob"):
             return Answer(200, download.inline, headers)
-        pieces = [piece async for piece in self.service.open_content(member, attachment)]
-        return Answer(200, b"".join(pieces), headers)
+        chunks = self.service.open_content(member, attachment)
+        return StreamAnswer(200, headers, attachment.size_bytes, chunks)
 
     async def delete(self, request: Request, body: None) -> Answer:
         spelled_of(request)

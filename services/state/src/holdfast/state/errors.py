@@ -104,3 +104,9 @@ class DocumentTooLarge(HoldfastError):
     """The mutated document would be above the limit of JSON documents; nothing was staged."""
 
     code, status = "document_too_large", 413
+
+
+class MutationUnavailable(HoldfastError):
+    """Mutating a large document took too long or too much; nothing was staged. Fewer wildcards help, or an update."""
+
+    code, status = "mutation_unavailable", 503

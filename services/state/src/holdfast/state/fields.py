@@ -2,7 +2,7 @@
 
 import re
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.common.express.message import Request
 from holdfast.common.fields import MissingLease, fencing_token, key_of, namespace_of, parse_int64
@@ -18,6 +18,9 @@ from holdfast.state.errors import (
 from holdfast.state.staging import Expectation
 from holdfast.storage.leasing import Claim, MissingTxn
 from holdfast.storage.resource import Member
+
+CHECKED_BY_HANDLER: Final = 1 << 62
+"""As the limit of a body: the endpoint itself refuses what is too large, in its place in the order of checks."""
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _GO_BOOLEANS = {
@@ -56,6 +59,11 @@ def expectation_of(request: Request) -> Expectation:
         raise InvalidVersion(f"X-If-Version {text[:50]!r} is no int64")
     etag = (request.header(b"x-if-state-etag") or "").strip('" \t')
     return Expectation(version, etag or None)
+
+
+def announced_bytes(request: Request) -> int:
+    """The length that the head of the request tells; 0 when it tells none."""
+    return int(request.header(b"content-length") or 0)
 
 
 def hidden_of(request: Request) -> bool | None:

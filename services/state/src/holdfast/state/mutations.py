@@ -5,13 +5,15 @@ The document is read, changed, and staged if it is still the one that was read; 
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import aclosing
 from typing import NamedTuple
 
 from holdfast.common.clock import SteadyClock
 from holdfast.lql.application import apply
-from holdfast.lql.mutation import Mutation, parse_mutations
+from holdfast.lql.mutation import parse_mutations
 from holdfast.state.errors import DocumentTooLarge
 from holdfast.state.intake import Content
+from holdfast.state.mutation_process import mutated
 from holdfast.state.service import StateService
 from holdfast.state.staging import Expectation, View
 from holdfast.storage.errors import TransactionContended
@@ -21,6 +23,15 @@ from holdfast.storage.resource import Member
 
 ATTEMPTS_MAX = 8
 EMPTY = b"{}"
+# About 10 ms of work in which no other request is served; starting a process costs more.
+HERE_BYTES_MAX = 128 << 10
+
+
+class Mutations(NamedTuple):
+    """Expressions that can be read, and what NOW means in them."""
+
+    expressions: tuple[str, ...]
+    now_ns: int
 
 
 class Mutated(NamedTuple):
@@ -38,44 +49,46 @@ class MutationService:
         self._state = state
         self._clock = clock
         self._bytes_max = bytes_max
-        # A document is whole in memory while it is changed, as it was and as it will be: large ones one by one.
+        # The process that changes a large document takes a few times its size in memory: one at a time.
         self._large = asyncio.Semaphore(1)
 
-    def parse(self, expressions: Sequence[str]) -> list[Mutation]:
+    def parse(self, expressions: Sequence[str]) -> Mutations:
         """Raises InvalidMutations."""
-        return parse_mutations(expressions, now_ns=int(self._clock.wall_s() * 1e9))
+        mutations = Mutations(tuple(expressions), int(self._clock.wall_s() * 1e9))
+        parse_mutations(mutations.expressions, now_ns=mutations.now_ns)
+        return mutations
 
     async def mutate(
         self,
         member: Member,
         claim: Claim,
-        mutations: Sequence[Mutation],
+        mutations: Mutations,
         expectation: Expectation,
         is_hidden: bool | None = None,
     ) -> Mutated:
         for _ in range(ATTEMPTS_MAX):
             seen = await self._state.get_leased(member, claim, expectation)
-            if seen.content is not None and seen.content.HasField("blob"):
-                async with self._large:
-                    mutated = await self._change(member, claim, seen, mutations, is_hidden)
+            read_bytes = seen.content.size_bytes if seen.content is not None else 0
+            if read_bytes <= HERE_BYTES_MAX:
+                content = await self._change_here(member, seen, mutations)
             else:
-                mutated = await self._change(member, claim, seen, mutations, is_hidden)
-            if mutated is not None:
-                return mutated
+                async with self._large:
+                    content = await self._change_elsewhere(member, seen, mutations)
+            view = await self._state.replace(member, claim, seen, content, is_hidden)
+            if view is not None:
+                return Mutated(view, read_bytes, content)
         raise TransactionContended(DOCUMENTS.key(*member), ATTEMPTS_MAX)
 
-    async def _change(
-        self, member: Member, claim: Claim, seen: View, mutations: Sequence[Mutation], is_hidden: bool | None
-    ) -> Mutated | None:
-        """None: somebody staged something else meanwhile."""
+    async def _change_here(self, member: Member, seen: View, mutations: Mutations) -> Content:
         text = await self._state.read_whole(member, seen)
-        changed = self._changed(text or EMPTY, mutations)
-        content = await self._state.content_of(member, changed)
-        view = await self._state.replace(member, claim, seen, content, is_hidden)
-        return None if view is None else Mutated(view, len(text), content)
-
-    def _changed(self, text: bytes, mutations: Sequence[Mutation]) -> bytes:
-        changed = apply(text, mutations)
+        changed = apply(text or EMPTY, parse_mutations(mutations.expressions, now_ns=mutations.now_ns))
         if len(changed) > self._bytes_max:
             raise DocumentTooLarge(f"the document would be larger than {self._bytes_max} bytes")
-        return changed
+        return await self._state.content_of(member, changed)
+
+    async def _change_elsewhere(self, member: Member, seen: View, mutations: Mutations) -> Content:
+        assert seen.content is not None
+        document = self._state.open_content(member, seen.content)
+        changed = mutated(document, mutations.expressions, now_ns=mutations.now_ns, bytes_max=self._bytes_max)
+        async with aclosing(changed):
+            return await self._state.take_content(member, changed)

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 from holdfast.common.errors import InvalidBody
-from holdfast.common.express.message import Answer, Header, Request, json_answer
+from holdfast.common.express.message import Answer, AnyAnswer, Header, Request, StreamAnswer, json_answer
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.fields import fencing_token, is_true, key_of, namespace_of
 from holdfast.common.json_text import compact
@@ -30,18 +30,21 @@ from holdfast.state.errors import (
     InvalidMetadata,
     InvalidVersion,
     MissingParams,
+    MutationUnavailable,
     TransactionTooLarge,
     VersionConflict,
 )
 from holdfast.state.fields import (
+    CHECKED_BY_HANDLER,
     ExpectedBody,
+    announced_bytes,
     claim_of,
     expectation_of,
     hidden_of,
     member_of,
     spelled_of,
 )
-from holdfast.state.intake import Content
+from holdfast.state.intake import Content, above_limit
 from holdfast.state.mutations import Mutated, MutationService
 from holdfast.state.schemas import (
     MetadataAnswer,
@@ -84,6 +87,7 @@ class StateRoutes:
         self.router.add(
             "/v1/update",
             self.update,
+            stream_handler=self.update_stream,
             response_model=UpdateAnswer,
             errors=(
                 *(*BAD_NAMES, *BAD_CLAIM, *NO_LEASE, *CAS, InvalidMetadata, TransactionTooLarge),
@@ -99,7 +103,7 @@ class StateRoutes:
                 "X-Expected-Bytes": "Size of the body as sent.",
             },
             response_headers={**VERSION, "ETag": "SHA-256 of the compacted document, in hex."},
-            body_limit_bytes=self._json_bytes_max,
+            body_limit_bytes=CHECKED_BY_HANDLER,
         )
         self._mutate = self.router.add(
             "/v1/mutate",
@@ -108,7 +112,7 @@ class StateRoutes:
             response_model=UpdateAnswer,
             errors=(
                 *(*BAD_NAMES, *BAD_CLAIM, *NO_LEASE, *CAS, InvalidMetadata),
-                *(InvalidMutations, DocumentTooLarge, TransactionTooLarge),
+                *(InvalidMutations, DocumentTooLarge, TransactionTooLarge, MutationUnavailable),
             ),
             summary="Change fields of the JSON document, and stage it.",
             request_example={"mutations": ["/count++", "/status=done", "rm:/draft"]},
@@ -147,26 +151,26 @@ class StateRoutes:
             is_parsed_by_handler=True,
         )
 
-    async def get(self, request: Request, body: None) -> Answer:
+    async def get(self, request: Request, body: None) -> AnyAnswer:
         spelled = request.query("key") or ""
         if not spelled.strip():
             raise MissingParams("key is required")
         lease_id = request.header(b"x-lease-id")
         if not lease_id and is_true(request.query("public")):
             member = self._member(request, spelled)
-            return await self._document(member, await self.service.get_public(member), [])
+            return self._document(member, await self.service.get_public(member), [])
         token = fencing_token(request)
         member = self._member(request, spelled)
         if not lease_id:
             raise MissingParams("lease_id required (or use public=1)")
         view = await self.service.get_leased(member, Claim(lease_id, token, None))
-        return await self._document(member, view, [(b"x-fencing-token", b"%d" % token)])
+        return self._document(member, view, [(b"x-fencing-token", b"%d" % token)])
 
     async def update(self, request: Request, body: None) -> Answer:
         member, claim, expectation, is_hidden = self._write(request)
         ExpectedBody.of(request).check(request.body)
         if len(request.body) > self._json_bytes_max:
-            raise InvalidBody(f"the document is larger than {self._json_bytes_max} bytes")
+            raise above_limit(self._json_bytes_max)
         content = await self.service.content_of(member, compact(request.body))
         view = await self.service.update(member, claim, content, expectation, is_hidden)
         return _updated(view, content)
@@ -174,6 +178,8 @@ class StateRoutes:
     async def update_stream(self, request: Request, pieces: AsyncIterator[bytes]) -> Answer:
         member, claim, expectation, is_hidden = self._write(request)
         expected = ExpectedBody.of(request)
+        if announced_bytes(request) > self._json_bytes_max:
+            raise above_limit(self._json_bytes_max)
         content = await self.service.take_document(member, pieces, expected, self._json_bytes_max)
         view = await self.service.update(member, claim, content, expectation, is_hidden)
         return _updated(view, content)
@@ -238,13 +244,14 @@ class StateRoutes:
     def _member(self, request: Request, spelled: str) -> Member:
         return Member(namespace_of(request.query("namespace"), self._namespace_default), key_of(spelled))
 
-    async def _document(self, member: Member, view: View, headers: list[Header]) -> Answer:
+    def _document(self, member: Member, view: View, headers: list[Header]) -> AnyAnswer:
         if view.content is None:
             return Answer(204, b"", headers)
         headers = [(b"content-type", b"application/json"), *_version_headers(view), *headers]
         if not view.content.HasField("blob"):
             return Answer(200, view.content.inline, headers)
-        return Answer(200, await self.service.read_whole(member, view), headers)
+        chunks = self.service.open_content(member, view.content)
+        return StreamAnswer(200, headers, view.content.size_bytes, chunks)
 
 
 def _updated(view: View, content: Content, headers: tuple[Header, ...] = ()) -> Answer:

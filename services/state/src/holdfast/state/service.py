@@ -12,7 +12,7 @@ from holdfast.common.clock import SteadyClock
 from holdfast.state import attachment_records, staging
 from holdfast.state.fields import ExpectedBody
 from holdfast.state.holding import STAGE_COSTS, Holding, read_holding, write_stage
-from holdfast.state.intake import INLINE_BYTES_MAX, PIECE_BYTES, Content, Intake, take_document
+from holdfast.state.intake import INLINE_BYTES_MAX, Content, Intake, pieces_of, take_document
 from holdfast.state.staging import ANYTHING, NOTHING, Expectation, View
 from holdfast.storage.layers import DOCUMENTS, STAGES
 from holdfast.storage.leasing import Claim
@@ -51,7 +51,7 @@ class StateService:
         return self._store.blobs.read(blob_ref(content.blob), context=_blob_context(member))
 
     async def read_whole(self, member: Member, view: View) -> bytes:
-        """The document in memory, whatever its size; empty when there is none."""
+        """The document in memory; empty when there is none."""
         if view.content is None or not view.content.HasField("blob"):
             return view.content.inline if view.content is not None else b""
         return b"".join([piece async for piece in self.open_content(member, view.content)])
@@ -68,9 +68,13 @@ class StateService:
         """A compacted document in memory; a large one goes to a blob first."""
         if len(text) <= INLINE_BYTES_MAX:
             return Content(text, None, len(text), sha256(text).digest())
+        return await self.take_content(member, pieces_of(text))
+
+    async def take_content(self, member: Member, pieces: AsyncIterator[bytes]) -> Content:
+        """A document that is compacted already."""
         async with self._intake(member) as intake:
-            for start in range(0, len(text), PIECE_BYTES):
-                await intake.write(text[start : start + PIECE_BYTES])
+            async for piece in pieces:
+                await intake.write(piece)
             return await intake.finish()
 
     # -- staged changes
