@@ -22,6 +22,7 @@ TRIGGERS = [
 ]
 BUSY = LoadSample(host=HostFigures(cpu_percent=100))
 LATE = LoadSample(lag_s=0.2)
+TURN_BUDGET_S = 0.05
 
 
 async def _handle(request: Request, body: None) -> Answer:
@@ -40,10 +41,11 @@ def _admission(
     *,
     delay_s: float = 0.0,
     wait_s_max: float = 5.0,
-    turn_budget_s: float = 0.05,
+    cpu_s: list[float] | None = None,
     slept_s: list[float] | None = None,
 ) -> Admission:
-    """With `slept_s` nobody really waits: the times are noted there."""
+    """With `slept_s` nobody really waits: the times are noted there. `cpu_s` is what the thread worked, first to last."""
+    worked_s = cpu_s or [0.0]
 
     async def note(pause_s: float) -> None:
         assert slept_s is not None
@@ -56,8 +58,9 @@ def _admission(
     return Admission(
         controller,
         wait_s_max=wait_s_max,
-        turn_budget_s=turn_budget_s,
+        turn_budget_s=TURN_BUDGET_S,
         sleep=asyncio.sleep if slept_s is None else note,
+        cpu_s=lambda: worked_s.pop(0) if len(worked_s) > 1 else worked_s[0],
     )
 
 
@@ -189,7 +192,7 @@ async def test_any_other_acquire_waits_for_the_delay(body: bytes) -> None:
     ],
 )
 async def test_some_paths_are_never_held_back(path: str) -> None:
-    admission = _admission(delay_s=60.0, wait_s_max=0.0)
+    admission = _admission(delay_s=60.0, wait_s_max=0.0, cpu_s=[0.0])
     _put_under(admission, LoadSample(lag_s=9.0, host=HostFigures(cpu_percent=100)))
 
     answer = await _answer(admission, path)
@@ -201,7 +204,7 @@ async def test_some_paths_are_never_held_back(path: str) -> None:
 
 
 async def test_a_turn_takes_its_first_new_work_and_refuses_what_comes_too_late() -> None:
-    admission = _admission(turn_budget_s=-1.0)
+    admission = _admission(cpu_s=[0.0, 0.06, 0.06, 0.07])
     _put_under(admission, LATE)
 
     answers = [await _answer(admission, "/v1/acquire") for _ in range(3)]
@@ -209,12 +212,25 @@ async def test_a_turn_takes_its_first_new_work_and_refuses_what_comes_too_late()
     assert [answer.status for answer in answers] == [200, 429, 429]
     assert admission.gates["/v1/acquire"].refused == 2
     assert admission.in_flight().total == 0
-    assert admission.take_longest_turn_s() > 0
+    assert admission.take_longest_turn_s() == 0.07
     assert admission.take_longest_turn_s() == 0
 
 
+async def test_a_flooded_turn_answers_its_refusals_in_the_next_one() -> None:
+    admission = _admission(cpu_s=[0.0, 0.0, 0.2, 0.2])
+    _put_under(admission, LATE)
+    route, request = _route("/v1/acquire"), _request("/v1/acquire")
+    admission.admit(route, request)  # The first of the turn.
+
+    pause = admission.admit(route, request)
+
+    assert pause is not None
+    with pytest.raises(Throttled):
+        await pause
+
+
 async def test_a_turn_with_time_left_takes_all_new_work() -> None:
-    admission = _admission(turn_budget_s=1000.0)
+    admission = _admission(cpu_s=[0.0, 0.01, 0.02, 0.03])
     _put_under(admission, LATE)
 
     answers = [await _answer(admission, "/v1/acquire") for _ in range(3)]
@@ -237,7 +253,7 @@ async def test_a_turn_with_time_left_takes_all_new_work() -> None:
     ],
 )
 async def test_only_what_begins_work_is_refused(path: str, query: bytes, status: int) -> None:
-    admission = _admission(turn_budget_s=-1.0)
+    admission = _admission(cpu_s=[0.0, 0.06, 0.06])
     _put_under(admission, LATE)
     await _answer(admission, "/v1/acquire")  # The first of the turn.
 
@@ -247,7 +263,7 @@ async def test_only_what_begins_work_is_refused(path: str, query: bytes, status:
 
 
 async def test_the_gates_open_again_when_the_pressure_is_gone() -> None:
-    admission = _admission(turn_budget_s=-1.0)
+    admission = _admission(cpu_s=[0.0])
     _put_under(admission, LATE)
 
     for _ in range(10):

@@ -63,11 +63,13 @@ async def test_a_turn_that_refused_work_keeps_the_throttle_engaged(log: io.Strin
     settings = GatewaySettings.isolated(qrf_lag_soft_limit_s=1e-9, qrf_lag_hard_limit_s=0.1)
     backpressure = Backpressure(settings, registry)
     backpressure.observe(0.5, HostFigures())
-    backpressure.admission.admit(ACQUIRE, _request())
 
     for _ in range(20):
+        backpressure.admission.admit(ACQUIRE, _request())
+        pause = backpressure.admission.admit(ACQUIRE, _request())
+        assert pause is not None
         with pytest.raises(Throttled):
-            backpressure.admission.admit(ACQUIRE, _request())
+            await pause
         backpressure.observe(0.0, HostFigures())
 
     assert backpressure.admission.controller.state == "engaged"

@@ -24,6 +24,7 @@ from holdfast.leases.errors import Waiting
 from holdfast.leases.schemas import AcquireRequest
 
 RETRY_AFTER_S_MIN: Final = 1.0
+_FLOOD: Final = 2.0  # A turn of so many budgets has more connections to serve than it should.
 _CLOCK_MASK: Final = 63  # One of so many requests of a path looks at the clock.
 _BLOCK_S_MAX: Final = 86_400  # Longer than any delay, and no number too large for a float.
 
@@ -101,30 +102,39 @@ class Turn:
     asked to mark the next turn by the first request of this one, so an idle loop is left alone.
     """
 
-    __slots__ = ("_began_s", "_call_soon", "_cpu_s", "_has_begun_work", "_is_next_marked", "longest_s")
+    __slots__ = (
+        "_began_s",
+        "_call_soon",
+        "_cpu_s",
+        "_has_begun_work",
+        "_is_next_marked",
+        "_longest_s",
+        "spent_s",
+    )
 
     def __init__(
         self,
         call_soon: Callable[[Callable[[], None]], object],
-        cpu_s: Callable[[], float] = time.thread_time,
+        cpu_s: Callable[[], float],
     ) -> None:
         self._call_soon = call_soon
         self._cpu_s = cpu_s
         self._began_s = cpu_s()
         self._is_next_marked = False
         self._has_begun_work = False
-        self.longest_s = 0.0
+        self._longest_s = 0.0
+        self.spent_s = 0.0
 
     def is_over(self, budget_s: float) -> bool:
         """Whether this turn has no time left for new work; its first piece is always taken, so nobody starves."""
         if not self._is_next_marked:
             self._is_next_marked = True
             self._call_soon(self.begin)
-        spent_s = self._cpu_s() - self._began_s
+        spent_s = self.spent_s = self._cpu_s() - self._began_s
         if spent_s < budget_s or not self._has_begun_work:
             self._has_begun_work = True
             return False
-        self.longest_s = max(self.longest_s, spent_s)
+        self._longest_s = max(self._longest_s, spent_s)
         return True
 
     def begin(self) -> None:
@@ -134,7 +144,7 @@ class Turn:
 
     def take_longest_s(self) -> float:
         """The longest turn that refused work since the last call; 0 when none did."""
-        longest_s, self.longest_s = self.longest_s, 0.0
+        longest_s, self._longest_s = self._longest_s, 0.0
         return longest_s
 
 
@@ -153,8 +163,10 @@ class Admission:
         wait_s_max: float,
         turn_budget_s: float,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        cpu_s: Callable[[], float] = time.thread_time,
     ) -> None:
         self.controller = controller
+        self._cpu_s = cpu_s
         self._sleep = sleep
         self._wait_s_max = wait_s_max
         self._turn_budget_s = turn_budget_s
@@ -209,7 +221,7 @@ class Admission:
         if not is_shedding:
             self._turn = None
         elif self._turn is None:
-            self._turn = Turn(asyncio.get_running_loop().call_soon)
+            self._turn = Turn(asyncio.get_running_loop().call_soon, self._cpu_s)
         delays_s = {group: self.controller.delay_s(group) for group in Group}
         for gate in self.gates.values():
             gate.delay_s = delays_s[gate.group]
@@ -221,9 +233,13 @@ class Admission:
     # The slow path.
 
     def _hold(self, gate: Gate, request: Request) -> Awaitable[None] | None:
-        if self._turn is not None and _begins_work(gate, request) and self._turn.is_over(self._turn_budget_s):
+        turn = self._turn
+        if turn is not None and _begins_work(gate, request) and turn.is_over(self._turn_budget_s):
             gate.refused += 1
-            raise Throttled(self.controller.state, retry_after_s=RETRY_AFTER_S_MIN)
+            refusal = Throttled(self.controller.state, retry_after_s=RETRY_AFTER_S_MIN)
+            if turn.spent_s > _FLOOD * self._turn_budget_s:
+                return _refuse_next_turn(refusal)
+            raise refusal
         return self._wait(gate, request) if gate.delay_s > 0 else None
 
     async def _wait(self, gate: Gate, request: Request) -> None:
@@ -243,6 +259,12 @@ class Admission:
         if is_refused:
             gate.refused += 1
             raise Throttled(state, retry_after_s=math.ceil(delay_s))
+
+
+async def _refuse_next_turn(refusal: Throttled) -> None:
+    """Answers that go out at once bring the next requests into the same turn, which then may never end."""
+    await asyncio.sleep(0)
+    raise refusal
 
 
 def _begins_work(gate: Gate, request: Request) -> bool:
