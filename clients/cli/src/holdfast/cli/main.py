@@ -22,6 +22,10 @@ _COMMANDS = {
     "lql": ("holdfast.cli.lql", "Try the query language on documents; run its vectors."),
     "client": ("holdfast.cli.client", "Leases and documents of a running plane."),
     "lock": ("holdfast.cli.lock", "Run a command while holding a key."),
+    "bench": (
+        "holdfast.cli.bench",
+        "Measure a plane on this machine, beside an empty request and the bare disk.",
+    ),
     "config": ("holdfast.cli.config", "Write and inspect the configuration."),
 }
 
