@@ -8,13 +8,14 @@ from typing import Final
 
 import httpx
 
-from holdfast.client.call import Call
+from holdfast.client.call import Call, Pool
 from holdfast.client.endpoint import Endpoint, is_loopback, parse_endpoints
 from holdfast.client.errors import InvalidArgument, TransportFailed, TransportTimedOut, UnexpectedAnswer
 from holdfast.client.options import ClientOptions
 
 ERROR_BYTES_MAX: Final = 1024 * 1024
 _CONNECT_S_MAX: Final = 10.0
+_IDLE_WAITS_MAX: Final = 16
 _IDLE_S_MAX: Final = 30.0
 """Shorter than servers and proxies keep an idle connection, so that it is we who close it."""
 
@@ -38,12 +39,19 @@ class Connection:
         is_mtls_on = not options.disable_mtls and (has_bundle or not _is_all_local(servers))
         self.endpoints = parse_endpoints(servers, is_mtls_on=is_mtls_on)
         self.socket_path = self.endpoints[0].socket_path
-        self.limits = httpx.Limits(
-            max_connections=options.connections_max,
-            max_keepalive_connections=options.connections_max,
+        self._connections_max = options.connections_max
+        self._waits_max = options.waits_max
+        self.verify = self._tls(options)
+
+    def limits(self, pool: Pool) -> httpx.Limits:
+        connections_max = self._waits_max if pool == "wait" else self._connections_max
+        # httpcore looks at all idle connections for each of them: many must not be kept where many wait.
+        idle_max = _IDLE_WAITS_MAX if pool == "wait" else connections_max
+        return httpx.Limits(
+            max_connections=connections_max,
+            max_keepalive_connections=min(idle_max, connections_max),
             keepalive_expiry=_IDLE_S_MAX,
         )
-        self.verify = self._tls(options)
 
     @property
     def socket_options(self) -> list[tuple[int, int, int]]:

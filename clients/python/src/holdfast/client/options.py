@@ -29,7 +29,9 @@ class ClientOptions:
     correlation_id: str = ""
     """Sent with every call; empty: each acquire gets a new one, which its session goes on using."""
     connections_max: int = 256
-    """Of each pool: plain calls, waiting acquires, keepalives."""
+    """For plain calls, and as many for keepalives."""
+    waits_max: int = 1024
+    """How many acquires wait at a server at once, each on a connection; the others wait here for their turn."""
     document_bytes_max: int = DOCUMENT_BYTES_MAX
     """Above this a document is not read into memory; streams have no limit."""
 

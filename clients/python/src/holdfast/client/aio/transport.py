@@ -27,9 +27,9 @@ class Transport:
 
     def __init__(self, connection: Connection) -> None:
         self._pools: dict[Pool, httpx.AsyncClient] = {
-            "call": _open(connection),
-            "wait": _open(connection),
-            "keepalive": _open(connection),
+            "call": _open(connection, "call"),
+            "wait": _open(connection, "wait"),
+            "keepalive": _open(connection, "keepalive"),
         }
         self._is_closed = False
 
@@ -89,10 +89,10 @@ class Transport:
             await pool.aclose()
 
 
-def _open(connection: Connection) -> httpx.AsyncClient:
+def _open(connection: Connection, pool: Pool) -> httpx.AsyncClient:
     transport = httpx.AsyncHTTPTransport(
         verify=connection.verify,
-        limits=connection.limits,
+        limits=connection.limits(pool),
         uds=connection.socket_path,
         socket_options=connection.socket_options,
         trust_env=False,

@@ -27,9 +27,9 @@ class Transport:
 
     def __init__(self, connection: Connection) -> None:
         self._pools: dict[Pool, httpx.Client] = {
-            "call": _open(connection),
-            "wait": _open(connection),
-            "keepalive": _open(connection),
+            "call": _open(connection, "call"),
+            "wait": _open(connection, "wait"),
+            "keepalive": _open(connection, "keepalive"),
         }
         self._closed = threading.Event()
 
@@ -91,10 +91,10 @@ class Transport:
             pool.close()
 
 
-def _open(connection: Connection) -> httpx.Client:
+def _open(connection: Connection, pool: Pool) -> httpx.Client:
     transport = httpx.HTTPTransport(
         verify=connection.verify,
-        limits=connection.limits,
+        limits=connection.limits(pool),
         uds=connection.socket_path,
         socket_options=connection.socket_options,
         trust_env=False,
