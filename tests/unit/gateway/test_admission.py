@@ -280,11 +280,31 @@ def test_a_turn_begins_anew_when_the_loop_looks_for_requests() -> None:
     now_s = 0.06
     was_over = turn.is_over(0.05)
 
-    called[0]()
+    called.pop()()
+    takes_the_first = not turn.is_over(0.05)
+    now_s = 0.1
+    has_time_left = not turn.is_over(0.05)
 
     assert was_over
+    assert takes_the_first
+    assert has_time_left
     assert len(called) == 1  # One mark for a turn, however many requests it has.
-    assert not turn.is_over(0.05)
+
+
+def test_a_loop_without_new_work_is_left_alone_and_its_other_work_does_not_count() -> None:
+    now_s = 0.0
+    called: list[Callable[[], None]] = []
+    turn = Turn(called.append, lambda: now_s)
+    turn.is_over(0.05)
+
+    called.pop()()
+    called.pop()()
+    was_left_alone = not called
+    now_s = 9.0
+    answers = [turn.is_over(0.05), turn.is_over(0.05)]
+
+    assert was_left_alone
+    assert answers == [False, False]
 
 
 def test_now_and_then_a_request_notices_that_the_sample_is_overdue() -> None:

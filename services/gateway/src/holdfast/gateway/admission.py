@@ -99,7 +99,7 @@ class Turn:
     """What the event loop has worked since it last looked for new requests, in CPU time of its thread.
 
     CPU time and not the clock: a process that others keep from running has not taken too much work. The loop is
-    asked to mark the next turn by the first request of this one, so an idle loop is left alone.
+    asked to mark the next turn as long as new work comes in every turn; after one without, it is left alone.
     """
 
     __slots__ = (
@@ -107,29 +107,29 @@ class Turn:
         "_call_soon",
         "_cpu_s",
         "_has_begun_work",
-        "_is_next_marked",
+        "_is_asked_for",
+        "_is_watched",
         "_longest_s",
         "spent_s",
     )
 
-    def __init__(
-        self,
-        call_soon: Callable[[Callable[[], None]], object],
-        cpu_s: Callable[[], float],
-    ) -> None:
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object], cpu_s: Callable[[], float]) -> None:
         self._call_soon = call_soon
         self._cpu_s = cpu_s
-        self._began_s = cpu_s()
-        self._is_next_marked = False
+        self._began_s = 0.0
+        self._is_watched = False
+        self._is_asked_for = False
         self._has_begun_work = False
         self._longest_s = 0.0
         self.spent_s = 0.0
 
     def is_over(self, budget_s: float) -> bool:
         """Whether this turn has no time left for new work; its first piece is always taken, so nobody starves."""
-        if not self._is_next_marked:
-            self._is_next_marked = True
-            self._call_soon(self.begin)
+        if not self._is_watched:
+            # Nobody saw this turn begin: what the thread did since the last one that was watched does not count.
+            self._is_watched = True
+            self.begin()
+        self._is_asked_for = True
         spent_s = self.spent_s = self._cpu_s() - self._began_s
         if spent_s < budget_s or not self._has_begun_work:
             self._has_begun_work = True
@@ -139,8 +139,15 @@ class Turn:
 
     def begin(self) -> None:
         self._began_s = self._cpu_s()
-        self._is_next_marked = False
         self._has_begun_work = False
+        self._call_soon(self._end)
+
+    def _end(self) -> None:
+        if self._is_asked_for:
+            self._is_asked_for = False
+            self.begin()
+        else:
+            self._is_watched = False
 
     def take_longest_s(self) -> float:
         """The longest turn that refused work since the last call; 0 when none did."""
