@@ -101,10 +101,11 @@ class Compactor:
         self._carry_sent_bytes = 0
         compacted, taken_bytes = self._compact_items(text)
         text = text[taken_bytes:]
-        start = self._skip_whole_tokens(text, self._taken_bytes - len(text))
-        compacted += without_white_space(text[:start])
-        if start < len(text):
-            compacted += self._begun_token(text, start)
+        begun = self._take_whole_tokens(text, self._taken_bytes - len(text))
+        if begun is None:
+            compacted += without_white_space(text)
+        else:
+            compacted += without_white_space(text[: begun.start()]) + self._begun_token(begun)
         return compacted[sent_bytes:]
 
     def _compact_items(self, text: bytes) -> tuple[bytes, int]:
@@ -122,15 +123,15 @@ class Compactor:
         self._expected = _NEXT[opened[-1]]
         return taken
 
-    def _skip_whole_tokens(self, text: bytes, offset: int) -> int:
-        """Where the first token starts that may go on in the next chunk; `offset` is where the text itself starts."""
+    def _take_whole_tokens(self, text: bytes, offset: int) -> re.Match[bytes] | None:
+        """Take all tokens but one that may go on in the next chunk; `offset` is where the text itself starts."""
         position = 0
         while True:
             white_space = match_white_space(text, position)
             assert white_space is not None
             position = white_space.end()
             if position == len(text):
-                return position
+                return None
             first = text[position]
             if first not in _ALLOWED[self._expected]:
                 raise _invalid(offset + position, f"expected {self._expected}")
@@ -139,7 +140,7 @@ class Compactor:
                 begun = match_begun_token(text, position)
                 assert begun is not None
                 if begun.end() == len(text):
-                    return position
+                    return begun
                 raise _invalid(offset + begun.end(), "this cannot stand here in a string, number or literal")
             self._take(first, offset + position)
             position = token.end()
@@ -166,10 +167,8 @@ class Compactor:
     def _expect_after_value(self) -> None:
         self._expected = _AFTER[self._open[-1]] if self._open else _END
 
-    def _begun_token(self, text: bytes, start: int) -> bytes:
+    def _begun_token(self, begun: re.Match[bytes]) -> bytes:
         """Pass on a token that is cut by the end of its chunk, and keep what says how it may go on."""
-        begun = match_begun_token(text, start)
-        assert begun is not None
         token, escape, number = begun[0], begun[1], begun[2]
         if number is not None:
             self._carry = _shortest_like(number)
