@@ -217,7 +217,7 @@ async def test_a_turn_takes_its_first_new_work_and_refuses_what_comes_too_late()
 
 
 async def test_a_flooded_turn_answers_its_refusals_in_the_next_one() -> None:
-    admission = _admission(cpu_s=[0.0, 0.0, 0.2, 0.2])
+    admission = _admission(cpu_s=[0.0, 0.0, 0.3])
     _put_under(admission, LATE)
     route, request = _route("/v1/acquire"), _request("/v1/acquire")
     admission.admit(route, request)  # The first of the turn.

@@ -19,7 +19,7 @@ def test_a_busy_machine_alone_is_no_reason_to_slow_anybody_down() -> None:
 
     controller.observe(
         LoadSample(
-            lag_s=0.09,
+            lag_s=0.04,
             in_flight=InFlight(locks=10_000, queries=1000),
             host=HostFigures(
                 cpu_percent=100, load_1=64, load_multiplier=32, memory_percent=90, swap_percent=100
@@ -33,8 +33,8 @@ def test_a_busy_machine_alone_is_no_reason_to_slow_anybody_down() -> None:
 @pytest.mark.parametrize(
     ("fields", "sample", "reason"),
     [
-        ({}, LoadSample(lag_s=0.1), "lag_soft"),
-        ({}, LoadSample(lag_s=0.25), "lag_hard"),
+        ({}, LoadSample(lag_s=0.05), "lag_soft"),
+        ({}, LoadSample(lag_s=0.15), "lag_hard"),
         ({}, LoadSample(host=HostFigures(memory_percent=98)), "memory_hard"),
         ({"queue_consumers_max": 1000}, LoadSample(in_flight=InFlight(consumers=750)), "queue_consumer_soft"),
         (
@@ -81,5 +81,5 @@ def test_the_delays_are_those_of_the_settings() -> None:
 
 
 def test_a_turn_takes_new_work_up_to_the_soft_limit_of_the_lag() -> None:
-    assert turn_budget_s(_settings()) == 0.1
+    assert turn_budget_s(_settings()) == 0.05
     assert turn_budget_s(_settings(qrf_lag_soft_limit_s=0, qrf_lag_hard_limit_s=0.3)) == 0.3

@@ -24,7 +24,7 @@ from holdfast.leases.errors import Waiting
 from holdfast.leases.schemas import AcquireRequest
 
 RETRY_AFTER_S_MIN: Final = 1.0
-_FLOOD: Final = 2.0  # A turn of so many budgets has more connections to serve than it should.
+_FLOOD: Final = 5.0  # A turn of so many budgets has more connections to serve than it should.
 _CLOCK_MASK: Final = 63  # One of so many requests of a path looks at the clock.
 _BLOCK_S_MAX: Final = 86_400  # Longer than any delay, and no number too large for a float.
 

@@ -28,12 +28,12 @@ class BackpressureFields(BaseSettings):
         _GROUP, "qrf-recovery-delay", "200ms", "Base delay while in recovery.", ge=0
     )
     qrf_lag_soft_limit_s: DurationS = setting(
-        _GROUP, "qrf-lag-soft-limit", "100ms", "Lateness of the server's own event loop, soft.", ge=0
+        _GROUP, "qrf-lag-soft-limit", "50ms", "Lateness of the server's own event loop, soft.", ge=0
     )
     qrf_lag_hard_limit_s: DurationS = setting(
         _GROUP,
         "qrf-lag-hard-limit",
-        "250ms",
+        "150ms",
         "Lateness of the server's own event loop, hard: new work beyond the soft limit is answered 429.",
         ge=0,
     )
