@@ -1,0 +1,84 @@
+"""`holdfast bench`: the operations it drives, and what it makes of the measurements."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from holdfast.cli.bench import app, members_of, text_of
+from holdfast.cli.bench_load import DOCUMENT, LoadResult, lock_cycle, public_read
+from holdfast.cli.bench_measure import BenchError, Run, Server, drive
+
+
+def run_of(operations: int, requests: int, cpu_s: float | None, **counters: float) -> Run:
+    load = LoadResult(operations, requests, seconds=2.0, p50_ms=1.0, p95_ms=2.0, p99_ms=3.0)
+    named = {f"holdfast_storage_{name}": value for name, value in counters.items()}
+    return Run(load, cpu_s, named)
+
+
+ECHO = run_of(10_000, 10_000, cpu_s=0.5)
+
+
+def test_a_lock_cycle_is_acquire_update_and_release_under_one_lease() -> None:
+    cycle = lock_cycle("orders")
+
+    acquire = next(cycle)
+    update = cycle.send(b'{"lease_id":"L","txn_id":"T","fencing_token":7}')
+    release = cycle.send(b"{}")
+    with pytest.raises(StopIteration):
+        cycle.send(b"{}")
+
+    assert acquire.startswith(b"POST /v1/acquire HTTP/1.1\r\n")
+    assert update.startswith(b"POST /v1/update?key=orders HTTP/1.1\r\n")
+    assert b"X-Lease-ID: L\r\nX-Txn-ID: T\r\nX-Fencing-Token: 7\r\n" in update
+    assert update.endswith(DOCUMENT)
+    assert release.endswith(b'{"key":"orders","lease_id":"L","txn_id":"T"}')
+
+
+def test_the_document_is_a_kilobyte() -> None:
+    assert len(DOCUMENT) == 1024
+
+
+def test_a_public_read_is_one_request() -> None:
+    read = public_read("orders")
+
+    assert next(read).startswith(b"POST /v1/get?key=orders&public=1 HTTP/1.1\r\n")
+    with pytest.raises(StopIteration):
+        read.send(b"{}")
+
+
+def test_an_operation_is_compared_with_one_empty_request_and_the_bare_disk() -> None:
+    run = run_of(1_000, 3_000, cpu_s=0.6, commits=3_000, syncs=600)
+
+    members = members_of("lock", 16, 10, run, ECHO, raw_per_s=1_000.0)
+
+    assert members["operations_per_s"] == 500.0
+    assert members["cpu_us_per_request"] == 200.0
+    assert members["operation_cpu_to_echo"] == 12.0
+    assert members["syncs_per_commit"] == 0.2
+    assert members["syncs_per_operation"] == 0.6
+    assert members["operations_to_raw_syncs"] == 0.5
+
+
+def test_what_can_not_be_known_is_told_as_unknown() -> None:
+    run = run_of(1_000, 1_000, cpu_s=None)
+
+    members = members_of("read", 1, 10, run, ECHO, raw_per_s=1_000.0)
+
+    assert members["operation_cpu_to_echo"] is None
+    assert "unknown per request" in text_of(members)
+
+
+def test_only_plain_addresses_are_driven() -> None:
+    with pytest.raises(BenchError, match="only plain http"):
+        drive(Server("https://127.0.0.1:1", None), "read", concurrency=1, seconds=0.1, keys=1)
+
+
+def test_a_short_run_prints_all_its_figures_as_json() -> None:
+    result = CliRunner().invoke(app, ["lock", "-c", "2", "-s", "0.2", "--keys", "10", "--output", "json"])
+
+    assert result.exit_code == 0, result.output
+    members = json.loads(result.stdout)
+    assert members["operations"] > 0
+    assert members["raw_syncs_per_s"] > 0
+    assert 0 < members["syncs_per_commit"] <= 1
