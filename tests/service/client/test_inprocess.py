@@ -54,6 +54,19 @@ async def test_version_and_etag_are_followed_through_every_kind_of_write(client:
     assert await client.load("orders") == {"n": 3}
 
 
+async def test_the_server_changes_fields_under_the_same_rules(client: AsyncClient) -> None:
+    async with client.acquire("orders") as session:
+        await session.mutate(["/n++", "/status=new"])
+        changed = await session.mutate(["/n=+2"])
+        with pytest.raises(CasMismatch):
+            await session.mutate(["/n++"], if_version=7)
+        with pytest.raises(RequestRefused) as refused:
+            await session.mutate(["no pointer"])
+
+    assert (changed.version, refused.value.code) == (1, "invalid_mutations")
+    assert await client.load("orders") == {"n": 3, "status": "new"}
+
+
 async def test_a_stale_condition_is_refused_with_the_current_version_and_etag(client: AsyncClient) -> None:
     async with client.acquire("orders") as session:
         first = await session.save({"n": 1})
