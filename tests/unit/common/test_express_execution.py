@@ -39,6 +39,7 @@ async def test_admission_may_refuse() -> None:
 
     answer = await execute(ROUTE, _request(), Hooks(admit=admit))
 
+    assert isinstance(answer, Answer)
     assert answer.status == 429
     assert (
         answer.body == b'{"error":"throttled","detail":"perimeter defence engaged","retry_after_seconds":1}\n'
@@ -59,7 +60,9 @@ async def test_admission_may_delay() -> None:
 
     gate.set()
 
-    assert (await task).body == b"fine"
+    answer = await task
+    assert isinstance(answer, Answer)
+    assert answer.body == b"fine"
 
 
 async def test_metrics_count_answers_defects_and_clients_that_left() -> None:
