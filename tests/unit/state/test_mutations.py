@@ -6,9 +6,10 @@ import sys
 import pytest
 
 from holdfast.common.errors import InvalidBody
+from holdfast.lql.errors import InvalidMutations
 from holdfast.state import mutation_process
 from holdfast.state.errors import DocumentTooLarge, MutationUnavailable, VersionConflict
-from holdfast.state.mutations import HERE_BYTES_MAX
+from holdfast.state.mutations import HERE_BYTES_MAX, QUICK_CHARS_MAX
 from holdfast.state.staging import ANYTHING, Expectation
 from holdfast.storage.resource import Member
 from tests.unit.state.conftest import DOCUMENT_BYTES_MAX, Plane
@@ -29,7 +30,7 @@ async def test_a_document_of_any_size_is_changed(everywhere: Plane, filling: byt
     claim = await plane.acquire(A)
     await plane.update(A, claim, document(1, filling))
 
-    mutated = await plane.mutations.mutate(A, claim, plane.mutations.parse(["/n++"]), ANYTHING)
+    mutated = await plane.mutations.mutate(A, claim, await plane.mutations.parse(["/n++"]), ANYTHING)
     await plane.release(A, claim)
 
     view = await plane.state.get_public(A)
@@ -41,7 +42,7 @@ async def test_a_document_of_any_size_is_changed(everywhere: Plane, filling: byt
 async def test_mutations_at_the_same_time_are_all_counted(plane: Plane) -> None:
     claim = await plane.acquire(A)
     await plane.update(A, claim, document(0))
-    count = plane.mutations.parse(["/n++"])
+    count = await plane.mutations.parse(["/n++"])
 
     await asyncio.gather(*[plane.mutations.mutate(A, claim, count, ANYTHING) for _ in range(3)])
 
@@ -54,8 +55,8 @@ async def test_what_a_process_refuses_is_refused_here(plane: Plane) -> None:
     await plane.update(A, claim, document(1))
 
     with pytest.raises(InvalidBody):
-        await plane.mutations.mutate(A, claim, plane.mutations.parse(["/filling++"]), ANYTHING)
-    too_long = plane.mutations.parse(["/more=" + "y" * DOCUMENT_BYTES_MAX])
+        await plane.mutations.mutate(A, claim, await plane.mutations.parse(["/filling++"]), ANYTHING)
+    too_long = await plane.mutations.parse(["/more=" + "y" * DOCUMENT_BYTES_MAX])
     with pytest.raises(DocumentTooLarge):
         await plane.mutations.mutate(A, claim, too_long, ANYTHING)
     with pytest.raises(VersionConflict):
@@ -74,7 +75,7 @@ async def test_a_process_that_breaks_off_stages_nothing(
     await plane.update(A, claim, document(1))
 
     with pytest.raises(MutationUnavailable):
-        await plane.mutations.mutate(A, claim, plane.mutations.parse(["/n++"]), ANYTHING)
+        await plane.mutations.mutate(A, claim, await plane.mutations.parse(["/n++"]), ANYTHING)
 
     view = await plane.state.get_leased(A, claim)
     assert await plane.state.read_whole(A, view) == document(1)
@@ -88,4 +89,16 @@ async def test_a_process_that_takes_too_long_is_ended(plane: Plane, monkeypatch:
     await plane.update(A, claim, document(1))
 
     with pytest.raises(MutationUnavailable):
-        await plane.mutations.mutate(A, claim, plane.mutations.parse(["/n++"]), ANYTHING)
+        await plane.mutations.mutate(A, claim, await plane.mutations.parse(["/n++"]), ANYTHING)
+
+
+async def test_many_expressions_are_applied_like_few(plane: Plane) -> None:
+    claim = await plane.acquire(A)
+    mutations = await plane.mutations.parse(["/n++"] * QUICK_CHARS_MAX)
+
+    await plane.mutations.mutate(A, claim, mutations, ANYTHING)
+    with pytest.raises(InvalidMutations):
+        await plane.mutations.parse([*["/n++"] * QUICK_CHARS_MAX, "n"])
+
+    view = await plane.state.get_leased(A, claim)
+    assert await plane.state.read_whole(A, view) == b'{"n":%d}' % QUICK_CHARS_MAX

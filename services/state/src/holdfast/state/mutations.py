@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from holdfast.common.clock import SteadyClock
 from holdfast.lql.application import apply
-from holdfast.lql.mutation import parse_mutations
+from holdfast.lql.mutation import Mutation, parse_mutations
 from holdfast.state.errors import DocumentTooLarge
 from holdfast.state.intake import Content
 from holdfast.state.mutation_process import mutated
@@ -25,6 +25,8 @@ ATTEMPTS_MAX = 8
 EMPTY = b"{}"
 # About 10 ms of work in which no other request is served; starting a process costs more.
 HERE_BYTES_MAX = 128 << 10
+# Reading and applying many expressions is slower, but a thread does it without holding up the others.
+QUICK_CHARS_MAX = 8 << 10
 
 
 class Mutations(NamedTuple):
@@ -32,6 +34,11 @@ class Mutations(NamedTuple):
 
     expressions: tuple[str, ...]
     now_ns: int
+    parsed: Sequence[Mutation]
+
+    @property
+    def are_quick(self) -> bool:
+        return _are_quick(self.expressions)
 
 
 class Mutated(NamedTuple):
@@ -49,14 +56,18 @@ class MutationService:
         self._state = state
         self._clock = clock
         self._bytes_max = bytes_max
-        # The process that changes a large document takes a few times its size in memory: one at a time.
+        # What takes long takes its turn: a process needs a few times its document in memory, a thread a core.
         self._large = asyncio.Semaphore(1)
 
-    def parse(self, expressions: Sequence[str]) -> Mutations:
+    async def parse(self, expressions: Sequence[str]) -> Mutations:
         """Raises InvalidMutations."""
-        mutations = Mutations(tuple(expressions), int(self._clock.wall_s() * 1e9))
-        parse_mutations(mutations.expressions, now_ns=mutations.now_ns)
-        return mutations
+        now_ns = int(self._clock.wall_s() * 1e9)
+        if _are_quick(expressions):
+            parsed = parse_mutations(expressions, now_ns=now_ns)
+        else:
+            async with self._large:
+                parsed = await asyncio.to_thread(parse_mutations, expressions, now_ns=now_ns)
+        return Mutations(tuple(expressions), now_ns, parsed)
 
     async def mutate(
         self,
@@ -81,7 +92,11 @@ class MutationService:
 
     async def _change_here(self, member: Member, seen: View, mutations: Mutations) -> Content:
         text = await self._state.read_whole(member, seen)
-        changed = apply(text or EMPTY, parse_mutations(mutations.expressions, now_ns=mutations.now_ns))
+        if mutations.are_quick:
+            changed = apply(text or EMPTY, mutations.parsed)
+        else:
+            async with self._large:
+                changed = await asyncio.to_thread(apply, text or EMPTY, mutations.parsed)
         if len(changed) > self._bytes_max:
             raise DocumentTooLarge(f"the document would be larger than {self._bytes_max} bytes")
         return await self._state.content_of(member, changed)
@@ -92,3 +107,7 @@ class MutationService:
         changed = mutated(document, mutations.expressions, now_ns=mutations.now_ns, bytes_max=self._bytes_max)
         async with aclosing(changed):
             return await self._state.take_content(member, changed)
+
+
+def _are_quick(expressions: Sequence[str]) -> bool:
+    return sum(map(len, expressions)) <= QUICK_CHARS_MAX

@@ -193,7 +193,7 @@ class StateRoutes:
         expressions = [text for text in parsed.mutations or () if text.strip()]
         if not expressions:
             raise InvalidBody("mutations: at least one expression is required")
-        mutations = self.mutations.parse(expressions)
+        mutations = await self.mutations.parse(expressions)
         mutated = await self.mutations.mutate(member, claim, mutations, expectation, is_hidden)
         return _updated(mutated.view, mutated.content, _counters(mutated))
 
