@@ -21,8 +21,6 @@ from holdfast.cli.bench_measure import (
 from holdfast.cli.output import Output, OutputFormat, failure, print_result
 
 RAW_S: Final = 1.0
-ECHO_CONCURRENCY: Final = 32
-"""Enough for the echo never to idle: only then is its CPU time that of its requests."""
 
 app = typer.Typer(name="bench", no_args_is_help=True, add_completion=False)
 
@@ -95,7 +93,7 @@ def measure(
             drive(plane, "lock", concurrency=concurrency, seconds=1.0, keys=keys)
         run = drive(plane, kind, concurrency=concurrency, seconds=seconds, keys=keys)
     with started(folder, ECHO) as server:
-        echo = drive(server, "echo", concurrency=ECHO_CONCURRENCY, seconds=min(seconds, 3.0), keys=1)
+        echo = drive(server, "echo", concurrency=concurrency, seconds=min(seconds, 3.0), keys=1)
     return members_of(kind, concurrency, keys, run, echo, raw_syncs_per_s(folder, RAW_S))
 
 
