@@ -164,9 +164,7 @@ def test_a_command_that_obeys_is_not_killed(served: tuple[FakePlane, str]) -> No
 def test_a_server_that_stops_does_not_take_the_lease_away(served: tuple[FakePlane, str]) -> None:
     plane, url = served
 
-    with locking(
-        url, "job", "--ttl", "1s", "--", "sh", "-c", "echo ready; exec sleep 600"
-    ) as process:
+    with locking(url, "job", "--ttl", "1s", "--", "sh", "-c", "echo ready; exec sleep 600") as process:
         assert first_line(process) == "ready"
         plane.is_draining = True
         plane.wait_for("/v1/keepalive", 3)
