@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.common.clock import SteadyClock
 from holdfast.leases import service as lease_service
+from holdfast.state import holding as state_holding
 from holdfast.state import service as state_service
 from holdfast.state import staging
 from holdfast.storage.layers import DOCUMENTS, LEASES, STAGES
@@ -65,7 +66,9 @@ def test_every_history_could_have_come_from_one_exclusive_lease_per_key(tmp_path
     )
     assert sum(told.values()) >= count * OPERATIONS
     # Both ends of every race must have been seen, or the histories show nothing.
-    assert min(told[name, refused] for name in ("acquire", "update") for refused in (True, False)) > 50, told
+    assert (
+        min(told[name, refused] for name in ("acquire", "update") for refused in (True, False)) > count // 2
+    ), told
 
 
 def test_tokens_strictly_rise_and_none_is_given_twice(tmp_path: Path) -> None:
@@ -139,10 +142,10 @@ async def indiscreet_get(self: state_service.StateService, member: Member) -> st
     [
         pytest.param((lease_service, "Lease"), stuck_token, {"acquire"}, id="token-not-bumped"),
         pytest.param(
-            (state_service, "check_claim"), believing_check, {"update", "read_own"}, id="stale-token-accepted"
+            (state_holding, "check_claim"), believing_check, {"update", "read_own"}, id="stale-token-accepted"
         ),
         pytest.param(
-            (state_service, "check_claim"), deaf_check, {"update", "read_own"}, id="expired-lease-accepted"
+            (state_holding, "check_claim"), deaf_check, {"update", "read_own"}, id="expired-lease-accepted"
         ),
         pytest.param(
             (state_service.StateService, "get_public"), indiscreet_get, {"read"}, id="staged-data-shown"
