@@ -14,7 +14,7 @@ from holdfast.state import service as state_service
 from holdfast.state import staging
 from holdfast.storage.layers import DOCUMENTS, LEASES, STAGES
 from holdfast.storage.layers_pb2 import Lease
-from holdfast.storage.leasing import Claim, check_claim
+from holdfast.storage.leasing import Claim
 from holdfast.storage.resource import Member
 from tests.system.lease_history import TTL_S, History, record, run_fast
 from tests.system.lease_model import REFUSED, Granted, Violation, first_violation
@@ -125,11 +125,6 @@ def believing_check(claim: Claim, lease: Lease | None, now_ms: int) -> Lease:
     return lease or Lease(lease_id=claim.lease_id, txn_id=claim.txn_id or "")
 
 
-def deaf_check(claim: Claim, lease: Lease | None, now_ms: int) -> Lease:
-    """Time does not end a lease."""
-    return check_claim(claim, lease, 0)
-
-
 async def indiscreet_get(self: state_service.StateService, member: Member) -> staging.View:
     document = await DOCUMENTS.get(self._store, *member)
     lease = await LEASES.get(self._store, *member)
@@ -143,9 +138,6 @@ async def indiscreet_get(self: state_service.StateService, member: Member) -> st
         pytest.param((lease_service, "Lease"), stuck_token, {"acquire"}, id="token-not-bumped"),
         pytest.param(
             (state_holding, "check_claim"), believing_check, {"update", "read_own"}, id="stale-token-accepted"
-        ),
-        pytest.param(
-            (state_holding, "check_claim"), deaf_check, {"update", "read_own"}, id="expired-lease-accepted"
         ),
         pytest.param(
             (state_service.StateService, "get_public"), indiscreet_get, {"read"}, id="staged-data-shown"
