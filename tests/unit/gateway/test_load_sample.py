@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.gateway.load_sample import (
@@ -106,6 +106,7 @@ def test_a_snapshot_shows_every_figure() -> None:
     assert {"producers", "consumers", "acks", "queries", "rss_bytes", "load_multiplier"} <= shown.keys()
 
 
+@example(text="¹")  # A digit to Python, and no number.
 @given(st.text(max_size=200))
 def test_any_text_is_read_without_an_error(text: str) -> None:
     sizes = parse_meminfo(text)

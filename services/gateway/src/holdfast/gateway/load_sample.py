@@ -140,7 +140,7 @@ def parse_meminfo(text: str) -> dict[str, int]:
     for line in text.splitlines():
         name, _, rest = line.partition(":")
         words = rest.split()
-        if len(words) == 2 and words[0].isdigit() and words[1] == "kB":
+        if len(words) == 2 and words[0].isdecimal() and words[1] == "kB":
             sizes[name] = int(words[0]) * 1024
     return sizes
 
@@ -168,7 +168,7 @@ def parse_cpu_times(text: str) -> tuple[int, int]:
     words = text.partition("\n")[0].split()
     if not words or words[0] != "cpu":
         return 0, 0
-    ticks = [int(word) for word in words[1 : _CPU_COLUMNS + 1] if word.isdigit()]
+    ticks = [int(word) for word in words[1 : _CPU_COLUMNS + 1] if word.isdecimal()]
     idle = sum(ticks[column] for column in _IDLE_COLUMNS if column < len(ticks))
     return sum(ticks) - idle, sum(ticks)
 
