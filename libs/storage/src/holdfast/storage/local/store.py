@@ -49,7 +49,7 @@ from holdfast.storage.port import (
 from holdfast.storage.transact import TransactMixin, check_range_limit
 from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
 
-SLICE_BATCHES = 16  # Applied and answered in one go: what this takes, everybody else on the loop waits.
+SLICE_BATCHES = 8  # Applied and answered in one go: what this takes, everybody else on the loop waits.
 
 
 class LocalBlobStore(BlobStore, Protocol):
