@@ -4,7 +4,7 @@ A batch goes through three states, and every read is defined by them:
 
     STAGED    checked against the latest state, numbered, offered to the journal; only transactions see it
     DURABLE   the journal has synced it (a whole group at once)
-    APPLIED   on the shelf: readers and watchers see it, and its commit is answered; same step on the loop as DURABLE
+    APPLIED   on the shelf: readers and watchers see it, and its commit is answered; in order, right after DURABLE
 
 Because groups reach the journal in order, a transaction may build on what is only staged: if the earlier batch is
 lost, so is the later one.
