@@ -5,6 +5,7 @@ The records of the layers that more than one service reads. Fields are only ever
 
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from holdfast.storage import records_pb2 as _records_pb2
 import builtins as _builtins
 import sys
@@ -245,3 +246,128 @@ class StagedAttachment(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StagedAttachment: _TypeAlias = StagedAttachment  # noqa: Y015
+
+@_typing.final
+class NamespaceConfig(_message.Message):
+    """("sys", "namespace", namespace): how queries of a namespace are answered. None: as the kind of store suggests."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREFERRED_ENGINE_FIELD_NUMBER: _builtins.int
+    FALLBACK_ENGINE_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    preferred_engine: _builtins.str
+    """index or scan."""
+    fallback_engine: _builtins.str
+    """none or scan."""
+    etag: _builtins.str
+    def __init__(
+        self,
+        *,
+        preferred_engine: _builtins.str = ...,
+        fallback_engine: _builtins.str = ...,
+        etag: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "fallback_engine", b"fallback_engine", "preferred_engine", b"preferred_engine"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NamespaceConfig: _TypeAlias = NamespaceConfig  # noqa: Y015
+
+@_typing.final
+class IndexState(_message.Message):
+    """("indexinfo", "state", namespace): what the index of a namespace is good for. None: what the format's record says."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Phase:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _PhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[IndexState._Phase.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        OFF: IndexState._Phase.ValueType  # 0
+        """Nothing is written, nothing is there."""
+        CLEARING: IndexState._Phase.ValueType  # 1
+        """Nothing is written; what is there goes."""
+        BUILDING: IndexState._Phase.ValueType  # 2
+        """Every publish writes; older documents are added."""
+        READY: IndexState._Phase.ValueType  # 3
+        """Complete."""
+
+    class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper): ...
+    OFF: IndexState.Phase.ValueType  # 0
+    """Nothing is written, nothing is there."""
+    CLEARING: IndexState.Phase.ValueType  # 1
+    """Nothing is written; what is there goes."""
+    BUILDING: IndexState.Phase.ValueType  # 2
+    """Every publish writes; older documents are added."""
+    READY: IndexState.Phase.ValueType  # 3
+    """Complete."""
+
+    PHASE_FIELD_NUMBER: _builtins.int
+    IS_WANTED_FIELD_NUMBER: _builtins.int
+    phase: Global___IndexState.Phase.ValueType
+    is_wanted: _builtins.bool
+    """What comes after clearing: building, or nothing."""
+    def __init__(
+        self,
+        *,
+        phase: Global___IndexState.Phase.ValueType = ...,
+        is_wanted: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_wanted", b"is_wanted", "phase", b"phase"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IndexState: _TypeAlias = IndexState  # noqa: Y015
+
+@_typing.final
+class IndexProgress(_message.Message):
+    """("indexinfo", "progress", namespace): how far the phase has come."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_KEY_FIELD_NUMBER: _builtins.int
+    DOCUMENT_COUNT_FIELD_NUMBER: _builtins.int
+    after_key: _builtins.str
+    """Building: every document up to this one is indexed."""
+    document_count: _builtins.int
+    def __init__(
+        self,
+        *,
+        after_key: _builtins.str = ...,
+        document_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_key", b"after_key", "document_count", b"document_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IndexProgress: _TypeAlias = IndexProgress  # noqa: Y015
+
+@_typing.final
+class IndexFormat(_message.Message):
+    """("indexinfo", "format"): how entries are made. With another one, or none, every index is made again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IndexFormat: _TypeAlias = IndexFormat  # noqa: Y015
