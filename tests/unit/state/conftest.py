@@ -8,10 +8,10 @@ import pytest
 from holdfast.common.clock import FakeClock, SteadyClock
 from holdfast.leases.service import LeaseService, Wish
 from holdfast.state.attachments import Attached, AttachmentService, Selector, Upload
-from holdfast.state.intake import pieces_of
 from holdfast.state.mutations import MutationService
 from holdfast.state.service import StateService
 from holdfast.state.staging import ANYTHING, View
+from holdfast.storage.intake import pieces_of
 from holdfast.storage.leasing import Claim
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions

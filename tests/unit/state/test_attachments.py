@@ -8,8 +8,8 @@ from holdfast.state.attachment_records import ATTACHMENTS_PER_KEY_MAX
 from holdfast.state.attachments import Selector, Upload
 from holdfast.state.errors import AttachmentTooLarge, TooManyAttachments, TransactionTooLarge
 from holdfast.state.holding import STAGED_BYTES_MAX
-from holdfast.state.intake import INLINE_BYTES_MAX
 from holdfast.state.staging import ANYTHING
+from holdfast.storage.intake import INLINE_BYTES_MAX
 from holdfast.storage.keys import unpack
 from holdfast.storage.leasing import LeaseRequired
 from holdfast.storage.port import RANGE_LIMIT_MAX, Store

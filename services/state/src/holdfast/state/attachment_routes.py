@@ -26,9 +26,9 @@ from holdfast.state.errors import (
     TransactionTooLarge,
 )
 from holdfast.state.fields import CHECKED_BY_HANDLER, claim_of, member_of, spelled_of
-from holdfast.state.intake import pieces_of
 from holdfast.state.metrics import AttachmentMetrics
 from holdfast.state.schemas import AttachmentDeleted, AttachmentList, AttachmentsDeleted, AttachmentStaged
+from holdfast.storage.intake import pieces_of
 from holdfast.storage.leasing import Claim, MissingTxn
 from holdfast.storage.resource import Member
 

@@ -11,7 +11,7 @@ from holdfast.state import staging
 from holdfast.state.attachment_records import ATTACHMENTS_PER_KEY_MAX, Found, Named
 from holdfast.state.errors import AttachmentNotFound, AttachmentTooLarge, TooManyAttachments
 from holdfast.state.holding import Holding, read_holding, write_stage
-from holdfast.state.intake import Content, Intake
+from holdfast.storage.intake import Content, Intake
 from holdfast.storage.layers_pb2 import Attachment
 from holdfast.storage.leasing import Claim
 from holdfast.storage.port import Store, Transaction

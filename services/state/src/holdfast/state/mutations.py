@@ -12,11 +12,11 @@ from holdfast.common.clock import SteadyClock
 from holdfast.lql.application import apply
 from holdfast.lql.mutation import Mutation, parse_mutations
 from holdfast.state.errors import DocumentTooLarge
-from holdfast.state.intake import Content
 from holdfast.state.mutation_process import mutated
 from holdfast.state.service import StateService
 from holdfast.state.staging import Expectation, View
 from holdfast.storage.errors import TransactionContended
+from holdfast.storage.intake import Content
 from holdfast.storage.layers import DOCUMENTS
 from holdfast.storage.leasing import Claim
 from holdfast.storage.resource import Member

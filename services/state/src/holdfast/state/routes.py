@@ -44,7 +44,7 @@ from holdfast.state.fields import (
     member_of,
     spelled_of,
 )
-from holdfast.state.intake import Content, above_limit
+from holdfast.state.intake import above_limit
 from holdfast.state.mutations import Mutated, MutationService
 from holdfast.state.schemas import (
     MetadataAnswer,
@@ -55,6 +55,7 @@ from holdfast.state.schemas import (
 )
 from holdfast.state.service import StateService
 from holdfast.state.staging import Expectation, View
+from holdfast.storage.intake import Content
 from holdfast.storage.leasing import Claim
 from holdfast.storage.resource import Member
 

@@ -12,8 +12,9 @@ from holdfast.common.clock import SteadyClock
 from holdfast.state import attachment_records, staging
 from holdfast.state.fields import ExpectedBody
 from holdfast.state.holding import STAGE_COSTS, Holding, read_holding, write_stage
-from holdfast.state.intake import INLINE_BYTES_MAX, Content, Intake, pieces_of, take_document
+from holdfast.state.intake import take_document
 from holdfast.state.staging import ANYTHING, NOTHING, Expectation, View
+from holdfast.storage.intake import INLINE_BYTES_MAX, Content, Intake, pieces_of
 from holdfast.storage.layers import DOCUMENTS, STAGES
 from holdfast.storage.leasing import Claim
 from holdfast.storage.port import Store, Transaction

@@ -1,0 +1,60 @@
+"""Content on its way in: kept in memory while it is small, streamed to a blob from there on, hashed on the way."""
+
+from collections.abc import AsyncIterator
+from hashlib import sha256
+from typing import NamedTuple, Self
+
+from holdfast.storage.port import BlobRef, BlobStore, BlobWriter
+
+INLINE_BYTES_MAX = 64 << 10
+PIECE_BYTES = 64 << 10  # What is hashed and compacted in one go, while other requests wait.
+
+
+class Content(NamedTuple):
+    """What came in: whole, or in a blob that is already durable."""
+
+    inline: bytes
+    blob: BlobRef | None
+    size_bytes: int
+    sha256: bytes
+
+
+class Intake:
+    """Collects one content. Leaving the `async with` without `finish` throws it away."""
+
+    def __init__(self, blobs: BlobStore, context: str) -> None:
+        self._blobs = blobs
+        self._context = context
+        self._hash = sha256()
+        self._pending = bytearray()
+        self._writer: BlobWriter | None = None
+        self.size_bytes = 0
+
+    async def write(self, chunk: bytes) -> None:
+        self._hash.update(chunk)
+        self.size_bytes += len(chunk)
+        if self._writer is None:
+            self._pending += chunk
+            if len(self._pending) <= INLINE_BYTES_MAX:
+                return
+            self._writer = await self._blobs.create(context=self._context).__aenter__()
+            chunk = bytes(self._pending)
+            self._pending.clear()
+        await self._writer.write(chunk)
+
+    async def finish(self) -> Content:
+        blob = await self._writer.finish() if self._writer is not None else None
+        return Content(bytes(self._pending), blob, self.size_bytes, self._hash.digest())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._writer is not None:
+            await self._writer.__aexit__(*exc)
+
+
+async def pieces_of(body: bytes) -> AsyncIterator[bytes]:
+    """A body in memory as if it streamed."""
+    for start in range(0, len(body), PIECE_BYTES):
+        yield body[start : start + PIECE_BYTES]

@@ -1,0 +1,75 @@
+"""What the queue refuses, with the codes that its clients know."""
+
+from holdfast.common.errors import HoldfastError
+
+
+class NoMessages(HoldfastError):
+    """Nothing is ready, and the caller's time to wait is over."""
+
+    code, status = "waiting", 409
+
+
+class QueueBusy(HoldfastError):
+    """As many consumers wait, or as many messages are out without an ack, as the server lets."""
+
+    code, status = "queue_busy", 503
+
+
+class MessageNotFound(HoldfastError):
+    """There is no such message: acked, dead-lettered, over its TTL, or never there."""
+
+    code, status = "not_found", 404
+
+
+class MessageLeaseMismatch(HoldfastError):
+    """The delivery is no longer this caller's: the message was delivered again, or given back."""
+
+    code, status = "queue_message_lease_mismatch", 409
+
+
+class MessageLeaseExpired(HoldfastError):
+    """The delivery was this caller's, but its visibility time is over."""
+
+    code, status = "lease_expired", 403
+
+
+class MetadataChanged(HoldfastError):
+    """The message, or its state, is not as the caller last saw it."""
+
+    code, status = "cas_mismatch", 409
+
+
+class StateNotFound(HoldfastError):
+    """The message was delivered without its state."""
+
+    code, status = "state_not_found", 404
+
+
+class StateLeaseRequired(HoldfastError):
+    """The state lease is not the one this delivery was given."""
+
+    code, status = "lease_required", 403
+
+
+class StateFencingMismatch(HoldfastError):
+    """The state lease is right, its fencing token is not."""
+
+    code, status = "fencing_mismatch", 403
+
+
+class InvalidTxn(HoldfastError):
+    """The transaction id is no xid."""
+
+    code, status = "invalid_txn", 400
+
+
+class InvalidPolicy(HoldfastError):
+    """A value of a queue's policy is out of its bounds."""
+
+    code, status = "invalid_policy", 400
+
+
+class BatchTooLarge(HoldfastError):
+    """More messages in one call than a call may carry."""
+
+    code, status = "batch_too_large", 413
