@@ -4,17 +4,14 @@ from dataclasses import dataclass
 
 from holdfast.client import request
 from holdfast.client.call import Answer, Call
-from holdfast.client.errors import AlreadyExists, ApiError, InvalidArgument, TransportFailed
-from holdfast.client.flow import Channel, Flow, pause
-from holdfast.client.lease import whole_seconds
+from holdfast.client.errors import AlreadyExists, ApiError, InvalidArgument
+from holdfast.client.flow import Channel, Flow
 from holdfast.client.options import ClientOptions
-from holdfast.client.retry import ACQUIRE_BACKOFF, RETRIES_DEFAULT
+from holdfast.client.patience import patiently
+from holdfast.client.retry import RETRIES_DEFAULT
 from holdfast.common.ids import uuid7
 
 BLOCK_S_DEFAULT = 10.0
-
-_ON_THE_WIRE_FOREVER = 0
-_ON_THE_WIRE_NO_WAIT = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,36 +64,22 @@ class Acquisition:
 
     def run(self, channel: Channel) -> Flow[Answer]:
         """The answer that grants the lease; anything else is raised."""
-        deadline_s = None if self.block_s is None else channel.monotonic_s() + self.block_s
-        failures = refusals = 0
-        while True:
-            left_s = None if deadline_s is None else deadline_s - channel.monotonic_s()
-            problem: ApiError | TransportFailed
-            try:
-                answer = yield from channel.send(self._call(left_s, channel.timeout_s))
-            except TransportFailed as failure:
-                problem = failure
-                failures += 1
-                delay_s = ACQUIRE_BACKOFF.delay_s(failures - 1, channel.chance)
-            else:
-                if answer.status < 300:
-                    return answer
-                problem = answer.error()
-                failures, refusals = 0, refusals + 1
-                delay_s = ACQUIRE_BACKOFF.delay_s(refusals - 1, channel.chance, problem.retry_after_s)
-            left_s = None if deadline_s is None else deadline_s - channel.monotonic_s()
-            if failures > self.retries or not _may_pass(problem) or (left_s is not None and left_s <= 0):
-                raise problem
-            # The last attempt is made when the time is just over, however far away the server's advice is.
-            yield from pause(delay_s if left_s is None else min(delay_s, left_s))
+        answer = yield from patiently(
+            channel,
+            lambda block_seconds: self._call(block_seconds, channel.timeout_s),
+            block_s=self.block_s,
+            retries=self.retries,
+            may_pass=_may_pass,
+        )
+        return answer
 
-    def _call(self, left_s: float | None, timeout_s: float) -> Call:
+    def _call(self, block_seconds: int, timeout_s: float) -> Call:
         return request.acquire(
             namespace=self.namespace,
             key=self.key,
             owner=self.owner,
             ttl_s=self.ttl_s,
-            block_seconds=_block_seconds(left_s),
+            block_seconds=block_seconds,
             txn_id=self.txn_id,
             if_not_exists=self.if_not_exists,
             correlation_id=self.correlation_id,
@@ -104,16 +87,8 @@ class Acquisition:
         )
 
 
-def _block_seconds(left_s: float | None) -> int:
-    if left_s is None:
-        return _ON_THE_WIRE_FOREVER
-    return whole_seconds(left_s) if left_s > 0 else _ON_THE_WIRE_NO_WAIT
-
-
-def _may_pass(problem: ApiError | TransportFailed) -> bool:
+def _may_pass(problem: ApiError) -> bool:
     """Whether the same request may succeed later."""
-    if isinstance(problem, TransportFailed):
-        return True
     if isinstance(problem, AlreadyExists):
         return False
     return problem.status in {409, 429} or problem.status >= 500

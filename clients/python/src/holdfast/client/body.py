@@ -17,10 +17,12 @@ AsyncSource = SyncSource | AsyncIterable[bytes]
 
 
 class Body:
-    """A source, sent at most once unless it can be repeated."""
+    """A source, sent at most once unless it can be repeated, with a frame around it if it needs one."""
 
-    def __init__(self, source: AsyncSource = b"") -> None:
+    def __init__(self, source: AsyncSource = b"", *, before: bytes = b"", after: bytes = b"") -> None:
         self.data: bytes | None = None
+        self._before = before
+        self._after = after
         self._source: AsyncSource = source
         self._is_started = False
         self._is_repeatable = True
@@ -41,6 +43,10 @@ class Body:
 
     def size_bytes(self) -> int | None:
         """The length, if it is known before sending."""
+        source_bytes = self._source_bytes()
+        return None if source_bytes is None else len(self._before) + source_bytes + len(self._after)
+
+    def _source_bytes(self) -> int | None:
         if self.data is not None:
             return len(self.data)
         source = self._source
@@ -57,11 +63,34 @@ class Body:
 
     def chunks(self) -> Iterator[bytes]:
         """The body for a synchronous request."""
+        if self.data is not None:
+            yield self._before + self.data + self._after
+            return
+        yield from _unless_empty(self._before)
+        yield from self._source_chunks()
+        yield from _unless_empty(self._after)
+
+    async def async_chunks(self) -> AsyncIterator[bytes]:
+        """The body for an asynchronous request; files and iterators are read in a thread."""
+        if self.data is None and isinstance(self._source, AsyncIterable):
+            self._is_started = True
+            if self._before:
+                yield self._before
+            async for chunk in self._source:
+                yield _checked(chunk)
+            if self._after:
+                yield self._after
+        elif self.data is not None:
+            yield self._before + self.data + self._after
+        else:
+            chunks = self.chunks()
+            while (piece := await asyncio.to_thread(_next, chunks)) is not None:
+                yield piece
+
+    def _source_chunks(self) -> Iterator[bytes]:
         self._is_started = True
         source = self._source
-        if self.data is not None:
-            yield self.data
-        elif isinstance(source, Path):
+        if isinstance(source, Path):
             with source.open("rb") as file:
                 yield from _file_chunks(file)
         elif _is_file(source):
@@ -71,20 +100,13 @@ class Body:
         elif isinstance(source, AsyncIterable):
             raise InvalidArgument("an asynchronous stream needs an AsyncClient")
         else:
+            assert not isinstance(source, str | bytes | bytearray | memoryview), "kept in `data`"
             yield from (_checked(chunk) for chunk in source)
 
-    async def async_chunks(self) -> AsyncIterator[bytes]:
-        """The body for an asynchronous request; files and iterators are read in a thread."""
-        if self.data is not None:
-            yield self.data
-        elif isinstance(self._source, AsyncIterable):
-            self._is_started = True
-            async for chunk in self._source:
-                yield _checked(chunk)
-        else:
-            chunks = self.chunks()
-            while (piece := await asyncio.to_thread(_next, chunks)) is not None:
-                yield piece
+
+def _unless_empty(frame: bytes) -> Iterator[bytes]:
+    if frame:
+        yield frame
 
 
 def _next(chunks: Iterator[bytes]) -> bytes | None:

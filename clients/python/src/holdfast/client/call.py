@@ -1,7 +1,8 @@
 """A request before it is sent and an answer after it was read: plain values, so that both twins share the rest."""
 
 import json
-from collections.abc import Mapping
+import socket
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
@@ -13,7 +14,7 @@ from holdfast.client.errors import ApiError, UnexpectedAnswer, api_error
 
 T = TypeVar("T")
 
-Pool = Literal["call", "wait", "keepalive"]
+Pool = Literal["call", "wait", "keepalive", "stream"]
 
 _TRUE_WORDS: Final = frozenset({"1", "true", "yes", "on"})
 _INT64_MAX: Final = 2**63 - 1
@@ -38,6 +39,8 @@ class Call:
     """A 200 stays open for the caller to read."""
     is_idempotent: bool = False
     """May be sent again on a fresh connection when a pooled one turned out to be dead."""
+    on_connected: Callable[[socket.socket], None] | None = None
+    """Told the socket of a call in the `stream` pool, so that another thread can end a read that waits for ever."""
 
 
 @dataclass(slots=True)

@@ -44,9 +44,10 @@ class Connection:
         self.verify = self._tls(options)
 
     def limits(self, pool: Pool) -> httpx.Limits:
-        connections_max = self._waits_max if pool == "wait" else self._connections_max
+        connections_max = self._waits_max if pool in ("wait", "stream") else self._connections_max
         # httpcore looks at all idle connections for each of them: many must not be kept where many wait.
-        idle_max = _IDLE_WAITS_MAX if pool == "wait" else connections_max
+        # A stream always gets a connection of its own, because it ends with it.
+        idle_max = {"wait": _IDLE_WAITS_MAX, "stream": 0}.get(pool, connections_max)
         return httpx.Limits(
             max_connections=connections_max,
             max_keepalive_connections=min(idle_max, connections_max),

@@ -8,10 +8,11 @@ ClientError
 ├── UnexpectedAnswer      an answer that the protocol does not know
 └── ApiError              an error answer
     ├── RequestRefused    400, 405, 431: wrong input
-    ├── LeaseLost         403: this lease does not hold the key (any more)
+    ├── LeaseLost         403: this lease does not hold the key (any more); 409: nor the message
     ├── Forbidden         403 otherwise
     ├── NotFound          404
     ├── LeaseHeld         409 waiting: somebody else holds the key
+    ├── QueueEmpty        409 waiting: no message can be had
     ├── AlreadyExists     409: create-only, and the key exists
     ├── CasMismatch       409: version, ETag or checksum differs
     ├── TxnConflict       409: another transaction is in the way
@@ -108,6 +109,10 @@ class LeaseHeld(ApiError):
     """Somebody else holds the key; `retry_after_s` says how long at most, as of now."""
 
 
+class QueueEmpty(ApiError):
+    """No message could be had in the time given."""
+
+
 class AlreadyExists(ApiError):
     """The key exists, and it was to be created."""
 
@@ -140,6 +145,7 @@ _BY_CODE: Final[Mapping[str, type[ApiError]]] = {
     "lease_required": LeaseLost,
     "lease_expired": LeaseLost,
     "fencing_mismatch": LeaseLost,
+    "queue_message_lease_mismatch": LeaseLost,
     "waiting": LeaseHeld,
     "already_exists": AlreadyExists,
     "txn_mismatch": TxnConflict,

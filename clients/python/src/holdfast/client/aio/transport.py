@@ -30,6 +30,7 @@ class Transport:
             "call": _open(connection, "call"),
             "wait": _open(connection, "wait"),
             "keepalive": _open(connection, "keepalive"),
+            "stream": _open(connection, "stream"),
         }
         self._is_closed = False
 

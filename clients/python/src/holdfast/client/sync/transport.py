@@ -1,11 +1,11 @@
 """Drives flows with blocking calls; may be used by many threads at once."""
 
 import threading
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 import httpx
 
-from holdfast.client.call import Answer, Pool
+from holdfast.client.call import Answer, Call, Pool
 from holdfast.client.connection import (
     ERROR_BYTES_MAX,
     Connection,
@@ -21,6 +21,10 @@ from holdfast.client.flow import Flow, Pause, Send
 
 T = TypeVar("T")
 
+_CONNECTED: Final = frozenset(
+    f"connection.{step}.complete" for step in ("connect_tcp", "connect_unix_socket", "start_tls")
+)
+
 
 class Transport:
     """Connections by pool; closed by who opened it."""
@@ -30,6 +34,7 @@ class Transport:
             "call": _open(connection, "call"),
             "wait": _open(connection, "wait"),
             "keepalive": _open(connection, "keepalive"),
+            "stream": _open(connection, "stream"),
         }
         self._closed = threading.Event()
 
@@ -72,6 +77,7 @@ class Transport:
             headers=headers_of(call),
             content=None if call.body is None else call.body.chunks(),
             timeout=timeout_of(call, step.timeout_s),
+            extensions=_trace(call),
         )
         with mapped_errors(step.endpoint):
             response = pool.send(request, stream=True)
@@ -100,6 +106,19 @@ def _open(connection: Connection, pool: Pool) -> httpx.Client:
         trust_env=False,
     )
     return httpx.Client(transport=transport, trust_env=False)
+
+
+def _trace(call: Call) -> dict[str, Any] | None:
+    """Lets a call know the socket of its fresh connection."""
+    on_connected = call.on_connected
+    if on_connected is None:
+        return None
+
+    def trace(event: str, info: dict[str, Any]) -> None:
+        if event in _CONNECTED:
+            on_connected(info["return_value"].get_extra_info("socket"))
+
+    return {"trace": trace}
 
 
 def _read(response: httpx.Response, bytes_max: int) -> bytes:
