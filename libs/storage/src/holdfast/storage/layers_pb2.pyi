@@ -371,3 +371,187 @@ class IndexFormat(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___IndexFormat: _TypeAlias = IndexFormat  # noqa: Y015
+
+@_typing.final
+class QueueMessage(_message.Message):
+    """("msg", namespace, queue, id): what a message carries. Written once and never changed, so that a claim moves no payload."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENQUEUED_AT_MS_FIELD_NUMBER: _builtins.int
+    VISIBILITY_S_FIELD_NUMBER: _builtins.int
+    CONTENT_TYPE_FIELD_NUMBER: _builtins.int
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
+    enqueued_at_ms: _builtins.int
+    visibility_s: _builtins.int
+    """As the producer asked; told, not used."""
+    content_type: _builtins.str
+    attributes: _builtins.bytes
+    """JSON text of an object; empty: none."""
+    @_builtins.property
+    def payload(self) -> _records_pb2.Payload: ...
+    def __init__(
+        self,
+        *,
+        enqueued_at_ms: _builtins.int = ...,
+        visibility_s: _builtins.int = ...,
+        content_type: _builtins.str = ...,
+        attributes: _builtins.bytes = ...,
+        payload: _records_pb2.Payload | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["payload", b"payload"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "content_type", b"content_type", "enqueued_at_ms", b"enqueued_at_ms", "payload", b"payload", "visibility_s", b"visibility_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueueMessage: _TypeAlias = QueueMessage  # noqa: Y015
+
+@_typing.final
+class MessageState(_message.Message):
+    """Where a message stands in its life. It is in exactly one of
+      ("ready", namespace, queue, priority, visible_at_ms, id)   nobody's: waits for its time or its turn
+      ("taken", namespace, queue, id)                            delivered; when its lease is over it is ready without moving
+      ("dlq", namespace, queue, id)                              dead, inside a DeadLetterRecord
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    FAILURE_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    DEADLINE_MS_FIELD_NUMBER: _builtins.int
+    CORRELATION_ID_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    VISIBLE_AT_MS_FIELD_NUMBER: _builtins.int
+    LEASE_ID_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    TXN_ID_FIELD_NUMBER: _builtins.int
+    IS_ENLISTED_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_MS_FIELD_NUMBER: _builtins.int
+    VISIBILITY_S_FIELD_NUMBER: _builtins.int
+    HAS_STATE_FIELD_NUMBER: _builtins.int
+    attempts: _builtins.int
+    """Deliveries."""
+    failure_attempts: _builtins.int
+    """Those that failed: nacked, or out of time."""
+    max_attempts: _builtins.int
+    fencing_token: _builtins.int
+    """+1 at every delivery, never back."""
+    changes: _builtins.int
+    """+1 at every write; the ETag that clients see."""
+    deadline_ms: _builtins.int
+    """Not delivered from then on; 0: none."""
+    correlation_id: _builtins.str
+    last_error: _builtins.bytes
+    """JSON text; empty: none."""
+    priority: _builtins.int
+    """The lower number leaves first."""
+    visible_at_ms: _builtins.int
+    """Its place in the order, also while it is taken."""
+    lease_id: _builtins.str
+    """Empty: nobody's."""
+    owner: _builtins.str
+    txn_id: _builtins.str
+    is_enlisted: _builtins.bool
+    """The transaction of that id decides what becomes of it."""
+    expires_at_ms: _builtins.int
+    """Of the lease."""
+    visibility_s: _builtins.int
+    """Of the lease."""
+    has_state: _builtins.bool
+    """There is, or was, a state lease with this message."""
+    def __init__(
+        self,
+        *,
+        attempts: _builtins.int = ...,
+        failure_attempts: _builtins.int = ...,
+        max_attempts: _builtins.int = ...,
+        fencing_token: _builtins.int = ...,
+        changes: _builtins.int = ...,
+        deadline_ms: _builtins.int = ...,
+        correlation_id: _builtins.str = ...,
+        last_error: _builtins.bytes = ...,
+        priority: _builtins.int = ...,
+        visible_at_ms: _builtins.int = ...,
+        lease_id: _builtins.str = ...,
+        owner: _builtins.str = ...,
+        txn_id: _builtins.str = ...,
+        is_enlisted: _builtins.bool = ...,
+        expires_at_ms: _builtins.int = ...,
+        visibility_s: _builtins.int = ...,
+        has_state: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "changes", b"changes", "correlation_id", b"correlation_id", "deadline_ms", b"deadline_ms", "expires_at_ms", b"expires_at_ms", "failure_attempts", b"failure_attempts", "fencing_token", b"fencing_token", "has_state", b"has_state", "is_enlisted", b"is_enlisted", "last_error", b"last_error", "lease_id", b"lease_id", "max_attempts", b"max_attempts", "owner", b"owner", "priority", b"priority", "txn_id", b"txn_id", "visibility_s", b"visibility_s", "visible_at_ms", b"visible_at_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MessageState: _TypeAlias = MessageState  # noqa: Y015
+
+@_typing.final
+class DeadLetterRecord(_message.Message):
+    """("dlq", namespace, queue, id): a message that used up its attempts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    DEAD_AT_MS_FIELD_NUMBER: _builtins.int
+    dead_at_ms: _builtins.int
+    @_builtins.property
+    def message(self) -> Global___QueueMessage: ...
+    @_builtins.property
+    def state(self) -> Global___MessageState: ...
+    def __init__(
+        self,
+        *,
+        message: Global___QueueMessage | None = ...,
+        state: Global___MessageState | None = ...,
+        dead_at_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_at_ms", b"dead_at_ms", "message", b"message", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeadLetterRecord: _TypeAlias = DeadLetterRecord  # noqa: Y015
+
+@_typing.final
+class QueuePolicy(_message.Message):
+    """("queue", namespace, queue): what holds for its messages unless they say otherwise. Zero: the server's own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VISIBILITY_S_FIELD_NUMBER: _builtins.int
+    MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    TTL_S_FIELD_NUMBER: _builtins.int
+    DELIVERIES_PER_S_FIELD_NUMBER: _builtins.int
+    IS_PAUSED_FIELD_NUMBER: _builtins.int
+    visibility_s: _builtins.int
+    max_attempts: _builtins.int
+    ttl_s: _builtins.int
+    deliveries_per_s: _builtins.float
+    is_paused: _builtins.bool
+    def __init__(
+        self,
+        *,
+        visibility_s: _builtins.int = ...,
+        max_attempts: _builtins.int = ...,
+        ttl_s: _builtins.int = ...,
+        deliveries_per_s: _builtins.float = ...,
+        is_paused: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries_per_s", b"deliveries_per_s", "is_paused", b"is_paused", "max_attempts", b"max_attempts", "ttl_s", b"ttl_s", "visibility_s", b"visibility_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueuePolicy: _TypeAlias = QueuePolicy  # noqa: Y015
