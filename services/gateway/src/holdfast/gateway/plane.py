@@ -15,6 +15,10 @@ from holdfast.state.attachment_routes import AttachmentRoutes
 from holdfast.state.attachments import AttachmentService
 from holdfast.state.metrics import AttachmentMetrics
 from holdfast.state.mutations import MutationService
+from holdfast.state.namespace_config import NamespaceService
+from holdfast.state.namespace_routes import NamespaceRoutes
+from holdfast.state.query_routes import QueryRoutes
+from holdfast.state.query_service import QueryService
 from holdfast.state.routes import StateRoutes
 from holdfast.state.service import StateService
 from holdfast.storage.port import Store
@@ -31,10 +35,18 @@ class Plane:
         self._leases = LeaseRoutes(settings, drain, self._lease_metrics)
         self._state = StateRoutes(settings)
         self._attachments = AttachmentRoutes(settings, AttachmentMetrics(registry))
+        self._query = QueryRoutes(settings)
+        self._namespaces = NamespaceRoutes(settings)
 
     @property
     def routers(self) -> Sequence[ExpressRouter]:
-        return self._leases.router, self._state.router, self._attachments.router
+        return (
+            self._leases.router,
+            self._state.router,
+            self._attachments.router,
+            self._query.router,
+            self._namespaces.router,
+        )
 
     @asynccontextmanager
     async def running(self, store: Store) -> AsyncIterator[None]:
@@ -48,6 +60,8 @@ class Plane:
         self._state.service = state
         self._state.mutations = MutationService(state, clock, self._settings.json_bytes_max)
         self._attachments.service = AttachmentService(store, clock)
+        self._namespaces.service = NamespaceService(store)
+        self._query.service = QueryService(store, state, self._namespaces.service, clock)
         self._lease_metrics.watch(leases)
         self._drain.active_leases = lambda: leases.active
         async with leases.running():

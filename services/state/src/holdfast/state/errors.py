@@ -110,3 +110,69 @@ class MutationUnavailable(HoldfastError):
     """Mutating a large document took too long or too much; nothing was staged. Fewer wildcards help, or an update."""
 
     code, status = "mutation_unavailable", 503
+
+
+class InvalidCursor(HoldfastError):
+    """The cursor is not one that this query's engine gave out."""
+
+    code, status = "invalid_cursor", 400
+
+
+class InvalidEngine(HoldfastError):
+    """The engine is none of `auto`, `index` and `scan`."""
+
+    code, status = "invalid_engine", 400
+
+
+class InvalidRefresh(HoldfastError):
+    """`refresh` is something else than `wait_for`."""
+
+    code, status = "invalid_refresh", 400
+
+
+class InvalidReturn(HoldfastError):
+    """`return` is neither `keys` nor `documents`."""
+
+    code, status = "invalid_return", 400
+
+
+class InvalidFields(HoldfastError):
+    """`fields` is no JSON object."""
+
+    code, status = "invalid_fields", 400
+
+
+class QueryEngineUnavailable(HoldfastError):
+    """The namespace is not configured for this engine; ask for `auto`, or change `/v1/namespace`."""
+
+    code, status = "query_engine_unavailable", 400
+
+
+class InvalidMode(HoldfastError):
+    """The mode of a flush is neither `wait` nor `async`."""
+
+    code, status = "invalid_mode", 400
+
+
+class IndexUnavailable(HoldfastError):
+    """The index of this namespace was turned off."""
+
+    code, status = "index_unavailable", 501
+
+
+class InvalidNamespaceRequest(HoldfastError):
+    """The configuration names no engines, or one that is not known."""
+
+    code, status = "invalid_namespace_request", 400
+
+
+class NamespaceConfigConflict(HoldfastError):
+    """The configuration is not the one the caller expects."""
+
+    code, status = "namespace_config_conflict", 409
+
+
+class QueryUnavailable(HoldfastError):
+    """Matching a large document took too long or too much memory; a narrower selector may avoid it."""
+
+    code, status = "query_unavailable", 503

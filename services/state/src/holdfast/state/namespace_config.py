@@ -1,0 +1,68 @@
+"""How the queries of each namespace are answered: which engine is preferred, and which one stands in."""
+
+from enum import StrEnum
+
+from holdfast.common.ids import uuid7
+from holdfast.state.errors import NamespaceConfigConflict, QueryEngineUnavailable
+from holdfast.storage.layers_pb2 import NamespaceConfig
+from holdfast.storage.port import Store, Transaction
+from holdfast.storage.tables import Reader, Table
+
+CONFIGS = Table("sys", NamespaceConfig)
+_KIND = "namespace"
+
+
+class Engine(StrEnum):
+    """How matching documents are found."""
+
+    INDEX = "index"
+    SCAN = "scan"
+
+
+NO_ENGINE = "none"
+PREFERRED_ENGINES = frozenset(Engine)
+FALLBACK_ENGINES = frozenset((NO_ENGINE, Engine.SCAN))
+
+
+def preferred_by_default(store: Store) -> Engine:
+    """A store in memory is small and short-lived: an index would cost it more than it saves."""
+    return Engine.SCAN if store.url.startswith("mem://") else Engine.INDEX
+
+
+def engine_of(config: NamespaceConfig, asked: Engine | None) -> Engine:
+    """The engine that answers; None asks for whichever is preferred."""
+    if asked is None or asked == config.preferred_engine:
+        return Engine(config.preferred_engine)
+    if asked == config.fallback_engine:
+        return Engine(asked)
+    raise QueryEngineUnavailable(f"this namespace is not configured for the {asked} engine")
+
+
+class NamespaceService:
+    """The configuration of every namespace of one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._preferred = preferred_by_default(store)
+
+    async def get(self, namespace: str, reader: Reader | None = None) -> NamespaceConfig:
+        """Without an ETag: nobody has stored one, these are the defaults."""
+        found = await CONFIGS.get(reader or self._store, _KIND, namespace)
+        return found or NamespaceConfig(preferred_engine=self._preferred, fallback_engine=NO_ENGINE)
+
+    async def set(
+        self, namespace: str, *, preferred: str, fallback: str, expected_etag: str
+    ) -> NamespaceConfig:
+        """Store a configuration; an empty engine keeps its value, an empty ETag expects nothing."""
+
+        async def store(tx: Transaction) -> NamespaceConfig:
+            config = await self.get(namespace, tx)
+            if expected_etag and expected_etag != config.etag:
+                raise NamespaceConfigConflict("the configuration was changed by somebody else; read it again")
+            config.preferred_engine = preferred or config.preferred_engine
+            config.fallback_engine = fallback or config.fallback_engine
+            config.etag = uuid7()
+            CONFIGS.put(tx, config, _KIND, namespace)
+            return config
+
+        return await self._store.transact(store)

@@ -1,0 +1,89 @@
+"""Large documents are matched in a process of their own, so that every other request goes on meanwhile.
+
+One process serves one query: it starts with the first large document and ends with the query. Documents stream into
+it one after the other; here none is ever whole.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Final
+
+from holdfast.lql.selector import Selector
+from holdfast.lql.selector_json import selector_to_json
+from holdfast.state.errors import QueryUnavailable
+
+TIMEOUT_S: Final = 120.0
+PROCESSES_MAX: Final = 2
+_COMMAND: Final = (sys.executable, "-m", "holdfast.state.query_worker")
+_turns = asyncio.Semaphore(PROCESSES_MAX)  # A process needs several times its document in memory.
+
+
+class LargeMatcher:
+    """The process of one query, once there is one."""
+
+    def __init__(self, selector: Selector, *, now_ns: int) -> None:
+        self._selector = selector
+        self._now_ns = now_ns
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def matches(self, document: AsyncIterator[bytes], size_bytes: int) -> bool:
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                process = self._process or await self._start()
+                return await _ask(process, document, size_bytes)
+        except TimeoutError:
+            raise QueryUnavailable(f"matching a large document took longer than {TIMEOUT_S:.0f} s") from None
+        except BrokenPipeError:
+            raise _broken_off() from None
+
+    async def aclose(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            await asyncio.to_thread(_end, process)
+            _turns.release()
+
+    async def _start(self) -> "subprocess.Popen[bytes]":
+        await _turns.acquire()
+        try:
+            process = await asyncio.to_thread(
+                subprocess.Popen, _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+        except BaseException:
+            _turns.release()
+            raise
+        self._process = process
+        order = {"selector": selector_to_json(self._selector), "now_ns": self._now_ns}
+        assert process.stdin is not None
+        await asyncio.to_thread(process.stdin.write, json.dumps(order).encode() + b"\n")
+        return process
+
+
+async def _ask(process: "subprocess.Popen[bytes]", document: AsyncIterator[bytes], size_bytes: int) -> bool:
+    assert process.stdin is not None and process.stdout is not None
+    await asyncio.to_thread(process.stdin.write, b"%d\n" % size_bytes)
+    async for piece in document:
+        await asyncio.to_thread(process.stdin.write, piece)
+    await asyncio.to_thread(process.stdin.flush)
+    answer = await asyncio.to_thread(process.stdout.read, 1)
+    if not answer:
+        raise _broken_off()
+    return answer == b"1"
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(BrokenPipeError):  # What was not written yet; nobody reads it any more.
+                pipe.close()
+    process.wait()
+
+
+def _broken_off() -> QueryUnavailable:
+    return QueryUnavailable(
+        "the process that matches large documents ended before its time; memory may be short"
+    )

@@ -1,0 +1,113 @@
+"""Queries: one page of the keys, or documents, that match a selector."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import NamedTuple
+
+from holdfast.common.clock import SteadyClock
+from holdfast.state.namespace_config import Engine, NamespaceService, engine_of
+from holdfast.state.query_match import DocumentMatcher, is_visible
+from holdfast.state.query_request import QueryRequest, decode_cursor, encode_cursor
+from holdfast.state.query_scan import Candidate, Candidates, scan
+from holdfast.state.service import StateService
+from holdfast.storage.layers import DOCUMENTS
+from holdfast.storage.layers_pb2 import Document
+from holdfast.storage.port import Store
+from holdfast.storage.resource import Member
+
+# Documents that matched stay in memory until they are sent, up to this; what is beyond is read again.
+HELD_BYTES_MAX = 4 << 20
+
+
+class Match(NamedTuple):
+    """A key that matches, and its document if there was room for it."""
+
+    key: str
+    document: Document | None
+
+
+class Page(NamedTuple):
+    """What one request is answered with. `metadata` is of the index; a scan has none."""
+
+    query: QueryRequest
+    matches: list[Match]
+    cursor: str
+    index_seq: int
+    metadata: dict[str, str]
+    seen_count: int
+
+
+class QueryService:
+    """The queries of one store."""
+
+    def __init__(
+        self, store: Store, state: StateService, namespaces: NamespaceService, clock: SteadyClock
+    ) -> None:
+        self._store = store
+        self._state = state
+        self._namespaces = namespaces
+        self._clock = clock
+
+    async def page(self, query: QueryRequest) -> Page:
+        engine = engine_of(await self._namespaces.get(query.namespace), query.engine)
+        after_key = decode_cursor(engine, query.cursor)
+        matcher = self._matcher(query)
+        try:
+            async with aclosing(self._candidates(engine, query, after_key)) as candidates:
+                matches, has_more = await self._collect(query, matcher, candidates)
+        finally:
+            await matcher.aclose()
+        cursor = encode_cursor(engine, matches[-1].key) if has_more else ""
+        return Page(query, matches, cursor, 0, {}, matcher.seen_count)
+
+    async def flush(self, namespace: str) -> int:
+        """The revision of the index; 0: there is nothing in it."""
+        return 0
+
+    async def documents(self, page: Page) -> AsyncIterator[tuple[str, Document]]:
+        """The documents of a page. One that was not held is read again, and left out if it no longer matches."""
+        namespace = page.query.namespace
+        matcher = self._matcher(page.query)
+        try:
+            for key, held in page.matches:
+                document = held or await DOCUMENTS.get(self._store, namespace, key)
+                if document is None or not is_visible(key, document):
+                    continue
+                if held is not None or await matcher.matches(Member(namespace, key), document):
+                    yield key, document
+        finally:
+            await matcher.aclose()
+
+    def content(self, namespace: str, key: str, document: Document) -> AsyncIterator[bytes]:
+        """The bytes of a document that lies in a blob."""
+        return self._state.open_content(Member(namespace, key), document.content)
+
+    async def _collect(
+        self, query: QueryRequest, matcher: DocumentMatcher, candidates: Candidates
+    ) -> tuple[list[Match], bool]:
+        """The matches of one page, and whether others may follow."""
+        matches: list[Match] = []
+        held_bytes = 0
+        async for page in candidates:
+            for candidate in page:
+                if len(matches) == query.limit:
+                    return matches, True
+                if not await self._is_match(query, matcher, candidate):
+                    continue
+                document = candidate.document if query.returns_documents else None
+                if document is not None:
+                    held_bytes += len(document.content.inline)
+                    document = document if held_bytes <= HELD_BYTES_MAX else None
+                matches.append(Match(candidate.key, document))
+        return matches, False
+
+    async def _is_match(self, query: QueryRequest, matcher: DocumentMatcher, candidate: Candidate) -> bool:
+        if candidate.is_sure or candidate.document is None:
+            return candidate.is_sure
+        return await matcher.matches(Member(query.namespace, candidate.key), candidate.document)
+
+    def _candidates(self, engine: Engine, query: QueryRequest, after_key: str) -> Candidates:
+        return scan(self._store, query.namespace, after_key)
+
+    def _matcher(self, query: QueryRequest) -> DocumentMatcher:
+        return DocumentMatcher(self._state, query.selector, now_ns=int(self._clock.wall_s() * 1e9))

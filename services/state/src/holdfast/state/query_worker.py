@@ -1,0 +1,33 @@
+"""`python -m holdfast.state.query_worker`: matches large documents, from standard input to standard output.
+
+In: a line of JSON with the selector and the time, then for each document its size on a line and its bytes. Out: `1` for
+each one that matches, `0` for each that does not.
+"""
+
+import json
+import sys
+
+from holdfast.lql.document import parse_document
+from holdfast.lql.errors import InvalidDocument
+from holdfast.lql.evaluation import Matcher
+from holdfast.lql.selector_json import selector_from_json
+
+
+def main() -> None:
+    order = json.loads(sys.stdin.buffer.readline())
+    matcher = Matcher(selector_from_json(order["selector"]), now_ns=order["now_ns"])
+    while line := sys.stdin.buffer.readline():
+        document = sys.stdin.buffer.read(int(line))
+        sys.stdout.buffer.write(b"1" if _is_match(matcher, document) else b"0")
+        sys.stdout.buffer.flush()
+
+
+def _is_match(matcher: Matcher, document: bytes) -> bool:
+    try:
+        return matcher.matches(parse_document(document))
+    except InvalidDocument:
+        return False
+
+
+if __name__ == "__main__":
+    main()
