@@ -29,6 +29,7 @@ class Drain:
         self._clock: Clock = clock or SystemClock()
         self._ends_at_s = 0.0
         self._changed = asyncio.Event()
+        self._at_begin: list[Callable[[], None]] = []
         self._begun_with = 0
         self._left_over = 0
         self._elapsed_s = 0.0
@@ -61,10 +62,16 @@ class Drain:
         """A lease was released or expired: look again whether any is left."""
         self._changed.set()
 
+    def at_begin(self, callback: Callable[[], None]) -> None:
+        """Call this when the drain begins: for streams, which would never end by themselves."""
+        self._at_begin.append(callback)
+
     def begin(self, window_s: float) -> None:
         """Refuse new work from now on."""
         self.is_draining = True
         self._ends_at_s = self._clock.monotonic_s() + window_s
+        for callback in self._at_begin:
+            callback()
 
     def cut_short(self) -> None:
         """End the window now; what is left is not waited for."""

@@ -61,8 +61,9 @@ class _Follower(Enum):
 class MultipartReader:
     """Takes one body apart. Raises MultipartError as soon as it is broken beyond reading."""
 
-    def __init__(self, boundary: bytes) -> None:
+    def __init__(self, boundary: bytes, *, parts_max: int = PARTS_MAX) -> None:
         self._boundary = boundary
+        self._parts_max = parts_max
         self._delimiter = b"\n--" + boundary
         self._line_end = b"\n"  # From the first delimiter on that which it had.
         self._place = _Place.PREAMBLE
@@ -144,8 +145,8 @@ class MultipartReader:
         elif line_end != self._line_end:
             raise MultipartError("multipart: a delimiter ends with another line end than the first one")
         self.parts += 1
-        if self.parts > PARTS_MAX:
-            raise MultipartError(f"multipart: more than {PARTS_MAX} parts")
+        if self.parts > self._parts_max:
+            raise MultipartError(f"multipart: more than {self._parts_max} parts")
         self._input[:line_bytes] = b"\n"  # So that an empty head ends as any other, with an empty line.
         self._looked_bytes = 0
         self._place = _Place.HEAD

@@ -62,24 +62,33 @@ def header_list(answer: AnyAnswer, correlation_id: str) -> list[Header]:
     size_bytes = answer.size_bytes if isinstance(answer, StreamAnswer) else len(answer.body)
     if answer.status not in _BODILESS and size_bytes is not None:
         headers.append((b"content-length", str(size_bytes).encode()))
-    headers.append((b"x-correlation-id", correlation_id.encode("ascii")))
+    if not _has_own_id(headers):
+        headers.append((b"x-correlation-id", correlation_id.encode("ascii")))
     return headers
+
+
+def _has_own_id(headers: list[Header]) -> bool:
+    """An answer may bring a correlation id of its own: that of the message it delivers, not of the request."""
+    return any(name == b"x-correlation-id" for name, _ in headers)
 
 
 def render(answer: Answer, correlation_id: str, common_head: bytes, *, is_last: bool) -> bytes:
     """The whole answer in one piece; `common_head` holds the lines that every answer of this moment has."""
+    identity = b"x-correlation-id: %b\r\n" % correlation_id.encode("ascii")
     if answer.headers is JSON_HEADERS and answer.status not in _BODILESS:
         head = _JSON_HEAD
     else:
         answer = checked(answer, correlation_id)
         head = b"".join([b"%b: %b\r\n" % (name.lower(), value) for name, value in answer.headers])
+        if _has_own_id(answer.headers):
+            identity = b""
     length = b"" if answer.status in _BODILESS else b"content-length: %d\r\n" % len(answer.body)
-    return b"%b%b%b%bx-correlation-id: %b\r\n%b\r\n%b" % (
+    return b"%b%b%b%b%b%b\r\n%b" % (
         STATUS_LINES[answer.status],
         common_head,
         head,
         length,
-        correlation_id.encode("ascii"),
+        identity,
         _CLOSE if is_last else b"",
         answer.body,
     )
