@@ -25,7 +25,7 @@ from holdfast.storage.local.layout import Change
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.opening import open_store
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import Batch, Store
+from holdfast.storage.port import Batch, Record, Store
 from tests.bench.raw_log import RawLog
 from tests.infra.postgres import provide_postgres
 
@@ -210,7 +210,7 @@ def _syncs(journal: DiskJournal | None) -> int:
 
 def _journal_record_bytes() -> int:
     """What the journal writes for one commit of this load."""
-    change = Change(_key(0), layout.encode_stored(bytes(VALUE_BYTES), 1, 1, 1, ()), None)
+    change = Change(_key(0), layout.encode_stored(Record(_key(0), bytes(VALUE_BYTES), 1, 1, 1), ()), None)
     return len(segment.encode_record(0, 1, [layout.encode_entry(1, 0, 0, [change])]))
 
 

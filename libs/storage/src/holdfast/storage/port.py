@@ -20,6 +20,7 @@ BATCH_BYTES_MAX = 8 << 20
 BATCH_KEYS_MAX = 10_000
 RANGE_LIMIT_MAX = 2_000  # A local store reads a page in one go; this keeps that to a few milliseconds.
 
+NO_STAMP = -1
 ABSENT = 0  # As an expected mod_revision: the key must not exist.
 
 T = TypeVar("T")
@@ -60,7 +61,8 @@ class Batch:
     """What must hold, and what is then written, all of it or nothing.
 
     `expects` maps a key to the mod_revision it must have (ABSENT: none). `blobs` names, for a key in `puts`, the
-    blobs that its record refers to; they live at least as long as a record refers to them.
+    blobs that its record refers to; they live at least as long as a record refers to them. `read_stamp` is the
+    store's own: with it a store may know that nothing changed since the expectations were read.
     """
 
     expects: dict[bytes, int] = field(default_factory=dict)
@@ -68,6 +70,7 @@ class Batch:
     puts: dict[bytes, bytes] = field(default_factory=dict)
     deletes: set[bytes] = field(default_factory=set)
     blobs: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
+    read_stamp: int = NO_STAMP
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from holdfast.storage.errors import Conflict, InvalidBatch, TransactionContended
 from holdfast.storage.keys import next_key
-from holdfast.storage.port import ABSENT, Batch, RangeExpectation, Record
+from holdfast.storage.port import ABSENT, NO_STAMP, Batch, RangeExpectation, Record
 
 BACKOFF_S_BASE = 0.001
 BACKOFF_S_MAX = 0.1
@@ -40,6 +40,10 @@ class TransactMixin:
     def _unsettled_revision(self, key: bytes) -> int:
         """The revision of what `_tx_get` shows of this key if it is not durable yet, else 0."""
         return 0
+
+    def _read_stamp(self) -> int:
+        """The same as long as nothing was committed; NO_STAMP if the store can't tell."""
+        return NO_STAMP
 
     async def _settle(self, revision: int) -> None:
         """Return once `revision` is durable; raise if it never will be."""
@@ -80,7 +84,9 @@ class TransactMixin:
         """Whether an error of the function may be believed: it was not made from a torn or an undurable view."""
         if tx.needs_check:
             try:
-                await self.commit(Batch(expects=tx.batch.expects, expect_ranges=tx.batch.expect_ranges))
+                await self.commit(
+                    Batch(tx.batch.expects, tx.batch.expect_ranges, read_stamp=tx.batch.read_stamp)
+                )
             except Conflict:
                 return False
         if tx.unsettled_revision:
@@ -96,7 +102,7 @@ class BufferedTransaction:
     def __init__(self, store: TransactMixin) -> None:
         self._store = store
         self._reads: dict[bytes, Record | None] = {}
-        self.batch = Batch()
+        self.batch = Batch(read_stamp=store._read_stamp())
         self.unsettled_revision = 0
 
     @property

@@ -54,6 +54,8 @@ class Backend(Store, Protocol):
         self, start: bytes, end: bytes | None, *, limit: int, reverse: bool
     ) -> tuple[list[Record], int]: ...
 
+    def _read_stamp(self) -> int: ...
+
     def _unsettled_revision(self, key: bytes) -> int: ...
 
     async def _settle(self, revision: int) -> None: ...
@@ -96,7 +98,7 @@ class ValueCodec:
             sealed[key] = self.seal(key, value)
             if len(sealed) % STEP_RECORDS == 0:
                 await asyncio.sleep(0)
-        return Batch(batch.expects, batch.expect_ranges, sealed, batch.deletes, batch.blobs)
+        return Batch(batch.expects, batch.expect_ranges, sealed, batch.deletes, batch.blobs, batch.read_stamp)
 
     def open_event(self, event: Event) -> Event:
         return Event(
@@ -210,6 +212,9 @@ class EncodedStore(TransactMixin):
     ) -> tuple[list[Record], int]:
         records, revision = await self._inner._tx_range(start, end, limit=limit, reverse=reverse)
         return await self._values.open_all(records), revision
+
+    def _read_stamp(self) -> int:
+        return self._inner._read_stamp()
 
     def _unsettled_revision(self, key: bytes) -> int:
         return self._inner._unsettled_revision(key)

@@ -68,9 +68,8 @@ def blob_reference_key(blob_id: str, key: bytes) -> bytes:
     return BLOB_REFERENCE + blob_id.encode() + key
 
 
-def encode_stored(
-    value: bytes, create_revision: int, mod_revision: int, version: int, blobs: tuple[str, ...]
-) -> bytes:
+def encode_stored(record: Record, blobs: tuple[str, ...]) -> bytes:
+    _, value, create_revision, mod_revision, version = record
     head = _HEAD.pack(_STORED_FORMAT, create_revision, mod_revision, version, len(blobs))
     if not blobs:
         return head + value
@@ -84,17 +83,6 @@ def decode_stored(key: bytes, stored: bytes, *, keys_only: bool = False) -> Reco
     if keys_only:
         return Record(key, b"", create, mod, version)
     return Record(key, stored[_HEAD.size + blob_count * _BLOB_ID_BYTES :], create, mod, version)
-
-
-def mod_revision(stored: bytes) -> int:
-    mod: int = _HEAD.unpack_from(stored)[2]
-    return mod
-
-
-def next_version(stored: bytes) -> tuple[int, int]:
-    """What the next record of the same key inherits: create_revision and version."""
-    _, create, _, version, _ = _HEAD.unpack_from(stored)
-    return create, version + 1
 
 
 def change_revision(key: bytes) -> int:

@@ -36,10 +36,7 @@ class LocalSnapshot:
 def restored_writes(item: SnapshotRecord) -> list[Write]:
     """What puts a record of a snapshot back on a shelf."""
     record, blobs = item
-    stored = layout.encode_stored(
-        record.value, record.create_revision, record.mod_revision, record.version, blobs
-    )
     return [
-        Write(layout.RECORD + record.key, stored),
+        Write(layout.RECORD + record.key, layout.encode_stored(record, blobs)),
         *[Write(layout.blob_reference_key(blob_id, record.key), b"") for blob_id in blobs],
     ]

@@ -51,12 +51,14 @@ class Staging:
         self._latest: dict[bytes, tuple[int, bytes | None]] = {}
         self._recent: deque[tuple[int, list[Change]]] = deque(maxlen=RECENT_REVISIONS_MAX)
         self._lost: deque[tuple[int, int]] = deque(maxlen=LOST_SPANS_MAX)
+        self.stamp = 0  # Another one whenever what transactions see may have changed.
         self.start_at(revision)
 
     def start_at(self, revision: int) -> None:
         """Everything up to `revision` is durable, and nothing else is known."""
         self.revision = revision  # The last number given out.
         self.revision_kept = revision  # The last one given out to a batch that was not lost.
+        self.stamp += 1
         self._recent.clear()
         self._recent_after = revision
 
@@ -67,6 +69,7 @@ class Staging:
     def add(self, staged: Staged) -> None:
         revision = staged.revision
         self.revision = self.revision_kept = revision
+        self.stamp += 1
         self._batches[revision] = staged
         latest = self._latest
         for change in staged.changes:

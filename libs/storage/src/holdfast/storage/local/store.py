@@ -31,6 +31,7 @@ from holdfast.storage.errors import (
     StoreUnavailable,
 )
 from holdfast.storage.local import layout
+from holdfast.storage.local.latest import Kept, LatestRecords, Unknown
 from holdfast.storage.local.layout import Change
 from holdfast.storage.local.shelf import Shelf, Write
 from holdfast.storage.local.snapshot import LocalSnapshot, restored_writes
@@ -84,6 +85,7 @@ class LocalStore(TransactMixin):
         self._is_closed = False
         self._revision, self._compacted_revision = layout.decode_progress(shelf.get(layout.META_PROGRESS))
         self._staging = Staging(self._revision)
+        self._latest_records = LatestRecords()
         self._settled: deque[Staged] = deque()  # Durable, not applied yet.
         self._ages: deque[tuple[float, int]] = deque([(options.clock.monotonic_s(), self._revision)])
         self._hub = WatchHub(
@@ -136,13 +138,19 @@ class LocalStore(TransactMixin):
 
     async def get(self, key: bytes) -> Record | None:
         self._check_open()
-        stored = self._shelf.get(layout.RECORD + key)
-        return None if stored is None else layout.decode_stored(key, stored)
+        return self._durable(key)
 
     async def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
         self._check_open()
-        found = {key: self._shelf.get(layout.RECORD + key) for key in keys}
-        return {key: layout.decode_stored(key, stored) for key, stored in found.items() if stored is not None}
+        found = {key: self._durable(key) for key in keys}
+        return {key: record for key, record in found.items() if record is not None}
+
+    def _durable(self, key: bytes) -> Record | None:
+        if self._staging.latest(key) is None:
+            kept = self._latest(key)
+            return None if kept is None else kept.record
+        stored = self._shelf.get(layout.RECORD + key)  # What is kept of this key is ahead of the disk.
+        return None if stored is None else layout.decode_stored(key, stored)
 
     async def range(
         self,
@@ -170,13 +178,13 @@ class LocalStore(TransactMixin):
 
     async def _tx_get(self, key: bytes) -> Record | None:
         self._check_open()
-        stored = self._latest_stored(key)
-        return None if stored is None else layout.decode_stored(key, stored)
+        kept = self._latest(key)
+        return None if kept is None else kept.record
 
     async def _tx_get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
         self._check_open()
-        found = {key: self._latest_stored(key) for key in keys}
-        return {key: layout.decode_stored(key, stored) for key, stored in found.items() if stored is not None}
+        found = {key: self._latest(key) for key in keys}
+        return {key: kept.record for key, kept in found.items() if kept is not None}
 
     async def _tx_range(
         self, start: bytes, end: bytes | None, *, limit: int, reverse: bool
@@ -201,9 +209,17 @@ class LocalStore(TransactMixin):
     async def _settle(self, revision: int) -> None:
         await self._staging.settle(revision)
 
-    def _latest_stored(self, key: bytes) -> bytes | None:
-        latest = self._staging.latest(key)
-        return self._shelf.get(layout.RECORD + key) if latest is None else latest[1]
+    def _read_stamp(self) -> int:
+        return self._staging.stamp
+
+    def _latest(self, key: bytes) -> Kept | None:
+        kept = self._latest_records.get(key)
+        if isinstance(kept, Unknown):
+            latest = self._staging.latest(key)
+            stored = self._shelf.get(layout.RECORD + key) if latest is None else latest[1]
+            kept = None if stored is None else Kept(layout.decode_stored(key, stored), stored)
+            self._latest_records.set(key, kept)
+        return kept
 
     # -- commit
 
@@ -240,9 +256,11 @@ class LocalStore(TransactMixin):
 
     def _conflict(self, batch: Batch) -> bytes | None:
         """The first key whose expectation does not hold."""
+        if batch.read_stamp == self._staging.stamp:
+            return None  # Nothing at all was committed since these expectations were read.
         for key, revision in batch.expects.items():
-            stored = self._latest_stored(key)
-            if (ABSENT if stored is None else layout.mod_revision(stored)) != revision:
+            kept = self._latest(key)
+            if (ABSENT if kept is None else kept.record.mod_revision) != revision:
                 return key
         for expectation in batch.expect_ranges:
             if self._staging.has_changed(expectation):
@@ -258,19 +276,28 @@ class LocalStore(TransactMixin):
     def _stage(self, batch: Batch) -> Staged:
         revision = self._staging.revision + 1
         changes: list[Change] = []
+        newest: list[tuple[bytes, Kept | None]] = []
         for key, value in batch.puts.items():
             blobs: tuple[str, ...] = ()
             if batch.blobs:
                 blobs = batch.blobs.get(key, ())
                 self._check_blobs(blobs)
-            previous = self._latest_stored(key)
-            create_revision, version = (revision, 1) if previous is None else layout.next_version(previous)
-            stored = layout.encode_stored(value, create_revision, revision, version, blobs)
-            changes.append(Change(key, stored, previous))
+            previous = self._latest(key)
+            if previous is None:
+                record = Record(key, value, revision, revision, 1)
+            else:
+                _, _, create_revision, _, version = previous.record
+                record = Record(key, value, create_revision, revision, version + 1)
+            stored = layout.encode_stored(record, blobs)
+            changes.append(Change(key, stored, None if previous is None else previous.stored))
+            newest.append((key, Kept(record, stored)))
         for key in batch.deletes:
-            previous = self._latest_stored(key)
+            previous = self._latest(key)
             if previous is not None:
-                changes.append(Change(key, None, previous))
+                changes.append(Change(key, None, previous.stored))
+                newest.append((key, None))
+        for key, kept in newest:
+            self._latest_records.set(key, kept)
         at_ms = int(self._options.clock.wall_s() * 1000)
         return Staged(revision, self._staging.revision_kept, at_ms, changes)
 
@@ -344,6 +371,7 @@ class LocalStore(TransactMixin):
         while self._settled:
             self._apply_slice()  # These are durable already.
         self._problem = self._problem or problem
+        self._latest_records.clear()
         self._staging.lose(self._revision, error)
 
     # -- watches and history
@@ -441,7 +469,7 @@ class LocalStore(TransactMixin):
                 f"{self._url}: the journal goes on after revision {entry.after_revision}, "
                 f"the store ends at {self._revision}"
             )
-        changes = [Change(key, stored, self._latest_stored(key)) for key, stored in entry.puts]
+        changes = [Change(key, stored, self._shelf.get(layout.RECORD + key)) for key, stored in entry.puts]
         writes = shelf_writes(entry.revision, entry.at_ms, changes)
         progress = layout.encode_progress(entry.revision, self._compacted_revision)
         self._shelf.write([*writes, Write(layout.META_PROGRESS, progress)])
@@ -449,6 +477,7 @@ class LocalStore(TransactMixin):
 
     def _set_revision(self, revision: int) -> None:
         self._revision = revision
+        self._latest_records.clear()
         self._staging.start_at(revision)
         self._hub.skip_to(revision)
 
