@@ -2,42 +2,16 @@
 
 import json
 import os
-import shlex
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from holdfast.cli.client_print import pretty, shell_quoted
 from holdfast.cli.main import app
-from tests.unit.client.fake_plane import FakePlane, Reply, fake_plane, reply
-
-
-@pytest.fixture
-def plane(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakePlane]:
-    with fake_plane() as (running, url):
-        for name in ("KEY", "LEASE", "FENCING_TOKEN", "TXN_ID", "NAMESPACE", "OWNER", "CORRELATION_ID"):
-            for prefix in ("HOLDFAST_CLIENT_", "LOCKD_CLIENT_"):
-                monkeypatch.delenv(prefix + name, raising=False)
-        monkeypatch.setenv("HOME", str(tmp_path))
-        monkeypatch.setenv("HOLDFAST_CLIENT_SERVER", url)
-        monkeypatch.chdir(tmp_path)
-        yield running
-
-
-@pytest.fixture
-def held(plane: FakePlane, monkeypatch: pytest.MonkeyPatch) -> FakePlane:
-    """A shell that has evaluated what acquire printed."""
-    for line in client("acquire", "--key", "orders").stdout.splitlines():
-        name, _, value = shlex.split(line)[1].partition("=")
-        monkeypatch.setenv(name, value)
-    return plane
-
-
-def client(*arguments: str, text: str | bytes | None = None) -> Result:
-    return CliRunner().invoke(app, ["client", *arguments], input=text)
+from tests.unit.cli.invocation import client
+from tests.unit.client.fake_plane import FakePlane, Reply, reply
 
 
 def test_acquire_prints_exports_in_their_order(plane: FakePlane, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,17 +134,6 @@ def test_yaml_becomes_json_and_back_by_the_name_of_the_file(held: FakePlane, tmp
     assert (tmp_path / "out.bin").read_bytes() == held.keys["orders"].staged
 
 
-def test_set_writes_what_it_read_with_the_changes_and_insists_on_it(held: FakePlane) -> None:
-    client("set", "/n++")
-    first = held.at("/v1/update")[0].headers
-    result = client("set", "/n++", "/status=done")
-
-    assert "x-if-version" not in first
-    second = held.at("/v1/update")[1]
-    assert second.members() == {"n": 2, "status": "done"}
-    assert (second.headers["x-if-version"], result.exit_code) == ("1", 0)
-
-
 def test_mutate_leaves_the_work_to_the_server(held: FakePlane) -> None:
     held.then("/v1/mutate", reply(200, new_version=1, new_state_etag="e", bytes=7, metadata={}))
 
@@ -180,17 +143,6 @@ def test_mutate_leaves_the_work_to_the_server(held: FakePlane) -> None:
     assert request.members() == {"mutations": ["/n++", "/a=b,c"]}
     assert request.headers["x-if-state-etag"] == "old"
     assert result.stdout == '{"bytes":7,"etag":"e","version":1}\n'
-
-
-def test_edit_needs_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("order.json").write_text('{"n":1.10}')
-
-    client("edit", "/status=open", "-f", "order.json")
-    piped = client("edit", "/n=2", text="{}")
-
-    assert Path("order.json").read_text() == '{\n  "n": 1.10,\n  "status": "open"\n}\n'
-    assert piped.stdout == '{\n  "n": 2\n}\n'
 
 
 @pytest.mark.parametrize("name", ["remove", "delete", "rm"])

@@ -7,16 +7,23 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from time import time_ns
 from typing import IO, Annotated, Any
 
 import typer
 
-from holdfast.cli import client_attachments
-from holdfast.cli.client_print import export_lines, pretty, print_members, printable, text_lines
-from holdfast.cli.client_target import Target, block_s, duration_s, from_environment, takes_target
+from holdfast.cli import client_attachments, client_edit, client_query, client_set, namespace
+from holdfast.cli.client_print import export_lines, pretty, print_members, print_write, printable, text_lines
+from holdfast.cli.client_target import (
+    IfEtag,
+    IfVersion,
+    Target,
+    block_s,
+    duration_s,
+    from_environment,
+    takes_target,
+)
+from holdfast.cli.files import read_whole
 from holdfast.cli.output import Output, OutputFormat, failure
-from holdfast.client import Session, WriteResult
 from holdfast.client.request import json_bytes
 from holdfast.client.sync.stream import DocumentStream
 
@@ -27,7 +34,8 @@ app = typer.Typer(
     help="Work with a running plane. `acquire` exports what the other commands need; any option wins over it.",
     epilog='Example:  eval "$(holdfast client acquire --key orders)"; holdfast client get; holdfast client release',
 )
-app.add_typer(client_attachments.app)
+for _part in (client_query, client_set, client_edit, client_attachments, namespace):
+    app.add_typer(_part.app)
 
 
 class DocumentType(StrEnum):
@@ -40,15 +48,6 @@ class DocumentType(StrEnum):
 
 
 Type = Annotated[DocumentType, typer.Option("--type", help="How the document is written down.")]
-IfVersion = Annotated[
-    int | None, typer.Option("--if-version", min=0, metavar="N", help="Only if the key is at this version.")
-]
-IfEtag = Annotated[
-    str | None, typer.Option("--if-etag", metavar="ETAG", help="Only if the document has this ETag.")
-]
-Mutations = Annotated[
-    list[str], typer.Argument(metavar="MUTATION…", help="Such as /status=done, /n++ or rm:/draft.")
-]
 
 
 @app.command(
@@ -182,57 +181,7 @@ def update(
     with target.client() as client:
         session = target.session(client)
         result = session.update(source, if_version=if_version, if_etag=if_etag, cas=False)
-    _print_write(result, output)
-
-
-@app.command(epilog="Example:  holdfast client mutate /n++ /status=done")
-@takes_target(lease=True)
-def mutate(
-    target: Target,
-    mutation: Mutations,
-    local: Annotated[bool, typer.Option("--local", help="Apply them here, as `set` does.")] = False,
-    if_version: IfVersion = None,
-    if_etag: IfEtag = None,
-    output: Output = OutputFormat.JSON,
-) -> None:
-    """Let the server change fields of the document; staged until release."""
-    with target.client() as client:
-        session = target.session(client)
-        if local:
-            result = _set(session, mutation, cas=True, if_version=if_version, if_etag=if_etag)
-        else:
-            result = session.mutate(mutation, if_version=if_version, if_etag=if_etag, cas=False)
-    _print_write(result, output)
-
-
-@app.command("set", epilog="Example:  holdfast client set /owner=me time:/seen=NOW")
-@takes_target(lease=True)
-def set_fields(
-    target: Target,
-    mutation: Mutations,
-    no_cas: Annotated[bool, typer.Option("--no-cas", help="Do not insist on what was read.")] = False,
-    if_version: IfVersion = None,
-    if_etag: IfEtag = None,
-    output: Output = OutputFormat.JSON,
-) -> None:
-    """Read the document, change fields here, and stage the result if nothing changed meanwhile."""
-    with target.client() as client:
-        session = target.session(client)
-        result = _set(session, mutation, cas=not no_cas, if_version=if_version, if_etag=if_etag)
-    _print_write(result, output)
-
-
-@app.command(
-    epilog="Examples:  holdfast client edit /n=2 -f order.json  |  echo '{}' | holdfast client edit /n=2"
-)
-def edit(
-    mutation: Mutations,
-    file: Annotated[str, typer.Option("--file", "-f", metavar="FILE|-", help="Changed in place.")] = "-",
-) -> None:
-    """Change fields of a document here, without any server."""
-    changed = pretty(_changed(_read(file), mutation)) + b"\n"
-    with _opened(file) as out:
-        out.write(changed)
+    print_write(result, output)
 
 
 @app.command(epilog="Example:  holdfast client remove --if-version 3")
@@ -278,26 +227,6 @@ def _moment(unix_s: int) -> str:
         raise failure(f"the server gave {unix_s} as the end of the lease, which is no date") from None
 
 
-def _set(
-    session: Session, mutations: list[str], *, cas: bool, if_version: int | None, if_etag: str | None
-) -> WriteResult:
-    state = session.get()
-    changed = _changed(b"{}" if state is None else state.content, mutations)
-    return session.update(changed, if_version=if_version, if_etag=if_etag, cas=cas and state is not None)
-
-
-def _changed(document: bytes, mutations: list[str]) -> bytes:
-    from holdfast.lql.application import apply_mutations
-
-    return apply_mutations(document, mutations, now_ns=time_ns())
-
-
-def _print_write(result: WriteResult, output: OutputFormat) -> None:
-    members = {"bytes": result.size_bytes, "etag": result.etag, "version": result.version}
-    text = f"version: {result.version}\nbytes: {result.size_bytes}\netag: {result.etag}"
-    print_members(members, text, output)
-
-
 def _kind_of(type: DocumentType, file: str, *, on_stdout: DocumentType) -> DocumentType:
     """What `auto` means: by the name of the file."""
     if type is not DocumentType.AUTO:
@@ -335,17 +264,10 @@ def _document_source(file: str, kind: DocumentType) -> Path | IO[bytes] | bytes:
     import yaml
 
     try:
-        value: Any = yaml.safe_load(_read(file))
+        value: Any = yaml.safe_load(read_whole(file))
     except (yaml.YAMLError, RecursionError, UnicodeDecodeError) as error:
         raise failure(f"{file}: this is no YAML: {error}") from None
     return json_bytes(value)
-
-
-def _read(file: str) -> bytes:
-    try:
-        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except OSError as error:
-        raise failure(f"{file}: {error.strerror}") from None
 
 
 @contextmanager

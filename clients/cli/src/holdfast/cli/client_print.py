@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import typer
 
-from holdfast.cli.output import OutputFormat
-from holdfast.client import Attachment, Lease
+from holdfast.cli.output import OutputFormat, print_result
+from holdfast.client import Attachment, Lease, WriteResult
 from holdfast.client.environment import PREFIXES
 
 _ESCAPES = {
@@ -75,6 +75,16 @@ def _quoted(character: str) -> str:
 def print_members(members: Mapping[str, object], text: str, output: OutputFormat) -> None:
     """One line of JSON, or lines for people."""
     typer.echo(json.dumps(members, separators=(",", ":")) if output is OutputFormat.JSON else text)
+
+
+def print_write(result: WriteResult, output: OutputFormat, *, is_indented: bool = False) -> None:
+    """What was staged. lockd's `set` indents its JSON, its `update` does not."""
+    members = {"bytes": result.size_bytes, "etag": result.etag, "version": result.version}
+    text = f"version: {result.version}\nbytes: {result.size_bytes}\netag: {result.etag}"
+    if is_indented:
+        print_result(members, text, output)
+    else:
+        print_members(members, text, output)
 
 
 def attachment_line(attachment: Attachment) -> str:

@@ -58,6 +58,12 @@ _LEASE: dict[str, Any] = {
         str, typer.Option("--txn-id", envvar=from_environment("TXN_ID"), help="Its transaction.")
     ],
 }
+IfVersion = Annotated[
+    int | None, typer.Option("--if-version", min=0, metavar="N", help="Only if the key is at this version.")
+]
+IfEtag = Annotated[
+    str | None, typer.Option("--if-etag", metavar="ETAG", help="Only if the document has this ETag.")
+]
 _DEFAULTS: dict[str, object] = {"bundle": None, "disable_mtls": None}
 
 

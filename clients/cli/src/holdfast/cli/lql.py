@@ -10,10 +10,11 @@ from urllib.parse import parse_qsl
 
 import typer
 
+from holdfast.cli.files import file_value
 from holdfast.cli.output import Output, OutputFormat, print_result
 from holdfast.lql.application import apply_mutations
 from holdfast.lql.document import parse_document
-from holdfast.lql.errors import InvalidDocument, InvalidMutations
+from holdfast.lql.errors import InvalidDocument
 from holdfast.lql.evaluation import matches
 from holdfast.lql.mutation import Mode
 from holdfast.lql.selector import Selector
@@ -98,7 +99,7 @@ def mutate(
     if document.strip():
         parse_document(document)
     mode = Mode.SCRIPT if script else Mode.EXPRESSIONS
-    changed = apply_mutations(document, mutation, now_ns=_now_ns(now), mode=mode, read_file=_file_value)
+    changed = apply_mutations(document, mutation, now_ns=_now_ns(now), mode=mode, read_file=file_value)
     sys.stdout.buffer.write(changed + b"\n")
 
 
@@ -140,13 +141,6 @@ def _content(file: str) -> bytes:
         return Path(file).read_bytes()
     except OSError as error:
         raise InvalidDocument(f"cannot read {file}: {error.strerror}") from error
-
-
-def _file_value(name: str) -> bytes:
-    try:
-        return Path(name).expanduser().read_bytes()
-    except (OSError, RuntimeError, ValueError) as error:
-        raise InvalidMutations(f"cannot read the file {name}: {error}") from error
 
 
 def _now_ns(now: str | None) -> int:

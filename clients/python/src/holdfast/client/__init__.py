@@ -28,7 +28,9 @@ from holdfast.client.errors import (
     UnexpectedAnswer,
 )
 from holdfast.client.lease import Lease
+from holdfast.client.namespace import IndexFlush, NamespaceConfig
 from holdfast.client.options import ClientOptions
+from holdfast.client.query_rows import Row
 from holdfast.client.sync.client import Client
 from holdfast.client.sync.session import Session
 
@@ -45,14 +47,17 @@ __all__ = [
     "ClientOptions",
     "Description",
     "Forbidden",
+    "IndexFlush",
     "InvalidArgument",
     "Lease",
     "LeaseHeld",
     "LeaseLost",
+    "NamespaceConfig",
     "NotFound",
     "PutResult",
     "RemoveResult",
     "RequestRefused",
+    "Row",
     "ServerFailed",
     "Session",
     "State",

@@ -137,6 +137,54 @@ def delete_attachments(lease: Lease) -> Call:
     return Call("DELETE", "/v1/attachments", _key_query(lease.namespace, lease.key), lease.headers())
 
 
+def query(
+    *,
+    namespace: str,
+    selector: Mapping[str, Any],
+    documents: bool,
+    limit: int,
+    cursor: str,
+    fields: Mapping[str, Any] | None,
+    engine: str,
+    refresh: str,
+    correlation_id: str,
+) -> Call:
+    """One page. Documents stay open to be read row by row."""
+    members: dict[str, object] = {"namespace": namespace, "selector": selector}
+    optional = {"limit": limit, "cursor": cursor, "fields": fields}
+    members |= {name: value for name, value in optional.items() if value}
+    parameters = {"namespace": namespace, "engine": engine, "refresh": refresh}
+    if documents:
+        members["return"] = parameters["return"] = "documents"
+    call = _json_call("/v1/query", members, {"X-Correlation-Id": correlation_id})
+    call.query = {name: value for name, value in parameters.items() if value}
+    call.is_stream = documents
+    call.is_idempotent = True
+    return call
+
+
+def flush_index(namespace: str, mode: str, correlation_id: str) -> Call:
+    members = {"namespace": namespace, "mode": mode}
+    call = _json_call("/v1/index/flush", members, {"X-Correlation-Id": correlation_id})
+    call.query = {"namespace": namespace, "mode": mode}
+    call.is_idempotent = True
+    return call
+
+
+def namespace_config(namespace: str, correlation_id: str) -> Call:
+    headers = {"X-Correlation-Id": correlation_id}
+    return Call("GET", "/v1/namespace", {"namespace": namespace}, headers, is_idempotent=True)
+
+
+def set_namespace_config(
+    namespace: str, engines: Mapping[str, str], *, if_match: str, correlation_id: str
+) -> Call:
+    headers = {"If-Match": if_match, "X-Correlation-Id": correlation_id}
+    call = _json_call("/v1/namespace", {"namespace": namespace, "query": dict(engines)}, headers)
+    call.query = {"namespace": namespace}
+    return call
+
+
 def json_bytes(value: Any) -> bytes:
     """Compact JSON, as the server stores it; what JSON does not know (NaN, sets) is refused."""
     try:

@@ -24,4 +24,5 @@ class Backoff:
 
 ACQUIRE_BACKOFF: Final = Backoff(start_s=1.0, factor=1.2, max_s=5.0, jitter_s=0.1)
 UPDATE_BACKOFF: Final = Backoff(start_s=0.01, factor=2.0, max_s=0.5)
+QUERY_BACKOFF: Final = Backoff(start_s=0.2, factor=2.0, max_s=5.0, jitter_s=0.1)
 RETRIES_DEFAULT: Final = 5

@@ -1,14 +1,15 @@
 """The client: acquires leases, reads what is public, and looks after its sessions."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, overload
 
 from holdfast.client.acquisition import BLOCK_S_DEFAULT, Acquisition
 from holdfast.client.aio.attachments import PublicAttachments
 from holdfast.client.aio.for_update import run_handler
+from holdfast.client.aio.query import DocumentQuery, KeyQuery, Pages
 from holdfast.client.aio.session import Session
 from holdfast.client.aio.stream import DocumentStream
 from holdfast.client.aio.transport import Transport
@@ -21,7 +22,9 @@ from holdfast.client.flow import Channel
 from holdfast.client.handshake import FAILURE_RETRIES_DEFAULT, Handshake, OnError
 from holdfast.client.hold import Hold
 from holdfast.client.lease import TTL_S_DEFAULT, Lease
+from holdfast.client.namespace import FlushMode, IndexFlush, Namespace, NamespaceConfig
 from holdfast.client.options import SERVER_DEFAULT, ClientOptions
+from holdfast.client.query import Search, SelectorInput
 from holdfast.client.reading import Reading
 from holdfast.client.retry import RETRIES_DEFAULT
 from holdfast.client.roster import Roster
@@ -227,8 +230,100 @@ class AsyncClient:
         reading = self._reading(key, namespace)
         return PublicAttachments(self._transport, lambda: reading, nullcontext)
 
+    # Search
+
+    @overload
+    def query(
+        self,
+        selector: SelectorInput = "",
+        *,
+        documents: Literal[True],
+        namespace: str | None = None,
+        limit: int | None = None,
+        cursor: str = "",
+        all_pages: bool = True,
+        fields: Mapping[str, Any] | None = None,
+        engine: str = "",
+        refresh: str = "",
+    ) -> DocumentQuery: ...
+
+    @overload
+    def query(
+        self,
+        selector: SelectorInput = "",
+        *,
+        documents: Literal[False] = False,
+        namespace: str | None = None,
+        limit: int | None = None,
+        cursor: str = "",
+        all_pages: bool = True,
+        fields: Mapping[str, Any] | None = None,
+        engine: str = "",
+        refresh: str = "",
+    ) -> KeyQuery: ...
+
+    def query(
+        self,
+        selector: SelectorInput = "",
+        *,
+        documents: bool = False,
+        namespace: str | None = None,
+        limit: int | None = None,
+        cursor: str = "",
+        all_pages: bool = True,
+        fields: Mapping[str, Any] | None = None,
+        engine: str = "",
+        refresh: str = "",
+    ) -> KeyQuery | DocumentQuery:
+        """`async for key in client.query('/status="open"')`: the keys of all committed documents that match.
+
+        With `documents=True` rows with the documents themselves. The selector is text or its JSON form; an empty
+        one matches everything. `limit` is the size of a page; with `all_pages=False` the first one is all there is,
+        and `cursor` of the result says where to go on.
+        """
+        search = Search.of(
+            selector,
+            namespace=namespace or self.options.namespace,
+            documents=documents,
+            limit=limit,
+            fields=fields,
+            engine=engine,
+            refresh=refresh,
+            correlation_id=self._correlation_id(),
+        )
+        pages = Pages(self._transport, self._channel, search, cursor=cursor, all_pages=all_pages)
+        return DocumentQuery(pages, self.options.document_bytes_max) if documents else KeyQuery(pages)
+
+    async def flush_index(self, mode: FlushMode = "async", *, namespace: str | None = None) -> IndexFlush:
+        """Bring the index up to date, or ask for it. Queries of holdfast need no flush: they see every commit."""
+        return await self._transport.run(self._namespace(namespace).flush_index(mode))
+
+    async def namespace_config(self, *, namespace: str | None = None) -> NamespaceConfig:
+        """How a namespace is searched."""
+        return await self._transport.run(self._namespace(namespace).config())
+
+    async def set_namespace_config(
+        self,
+        *,
+        namespace: str | None = None,
+        preferred_engine: str | None = None,
+        fallback_engine: str | None = None,
+        if_match: str | None = None,
+    ) -> NamespaceConfig:
+        """Change how a namespace is searched; what is not given stays. With `if_match` only if nobody else did."""
+        flow = self._namespace(namespace).set_config(
+            preferred_engine=preferred_engine, fallback_engine=fallback_engine, if_match=if_match
+        )
+        return await self._transport.run(flow)
+
+    def _namespace(self, name: str | None) -> Namespace:
+        return Namespace(self._channel, name or self.options.namespace, self._correlation_id())
+
+    def _correlation_id(self) -> str:
+        return self.options.correlation_id or uuid7()
+
     def _reading(self, key: str, namespace: str | None) -> Reading:
-        headers = {"X-Correlation-Id": self.options.correlation_id or uuid7()}
+        headers = {"X-Correlation-Id": self._correlation_id()}
         return Reading(self._channel, namespace or self.options.namespace, key, headers, is_public=True)
 
     def _check_open(self) -> None:
