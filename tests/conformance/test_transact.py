@@ -183,3 +183,26 @@ async def test_an_error_made_of_a_torn_view_is_not_believed(store: Store) -> Non
     await store.transact(work)
 
     assert runs == 2
+
+
+async def test_who_follows_a_transaction_is_told_its_revision_once_and_only_of_the_attempt_that_commits(
+    store: Store,
+) -> None:
+    told: list[tuple[str, int]] = []
+    attempts = 0
+
+    async def write(tx: Transaction) -> None:
+        nonlocal attempts
+        attempts += 1
+        name = f"attempt {attempts}"
+        await tx.get(b"a")
+        if attempts == 1:
+            await store.commit(Batch(puts={b"a": b"somebody else's"}))
+        tx.put(b"b", b"1")
+        tx.after_commit(lambda revision: told.append((name, revision)))
+
+    await store.transact(write)
+
+    record = await store.get(b"b")
+    assert record is not None
+    assert told == [("attempt 2", record.mod_revision)]

@@ -196,6 +196,10 @@ class Transaction(Protocol):
 
     def delete(self, key: bytes) -> None: ...
 
+    def after_commit(self, follower: Callable[[int], None]) -> None:
+        """Called once with the revision if this attempt is the one that commits, also when its caller went away."""
+        ...
+
 
 class Store(Protocol):
     """One store. Opened with `open_store`; every method raises only errors of `holdfast.storage.errors`."""

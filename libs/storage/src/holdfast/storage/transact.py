@@ -75,10 +75,18 @@ class TransactMixin:
         raise TransactionContended(lost.key if lost else b"", attempts_max) from lost
 
     async def _finish(self, tx: "BufferedTransaction") -> None:
-        if tx.has_writes or tx.needs_check:
+        if tx.followers:
+            # The commit happens without its caller too, and whoever follows it must be told of it then.
+            await asyncio.shield(asyncio.ensure_future(self._commit_and_tell(tx)))
+        elif tx.has_writes or tx.needs_check:
             await self.commit(tx.batch)
         if tx.unsettled_revision:
             await self._settle(tx.unsettled_revision)
+
+    async def _commit_and_tell(self, tx: "BufferedTransaction") -> None:
+        revision = await self.commit(tx.batch)
+        for follower in tx.followers:
+            follower(revision)
 
     async def _reads_hold(self, tx: "BufferedTransaction") -> bool:
         """Whether an error of the function may be believed: it was not made from a torn or an undurable view."""
@@ -97,12 +105,13 @@ class TransactMixin:
 class BufferedTransaction:
     """One attempt of a transaction; the `Transaction` of the port."""
 
-    __slots__ = ("_reads", "_store", "batch", "unsettled_revision")
+    __slots__ = ("_reads", "_store", "batch", "followers", "unsettled_revision")
 
     def __init__(self, store: TransactMixin) -> None:
         self._store = store
         self._reads: dict[bytes, Record | None] = {}
         self.batch = Batch(read_stamp=store._read_stamp())
+        self.followers: list[Callable[[int], None]] = []
         self.unsettled_revision = 0
 
     @property
@@ -163,6 +172,9 @@ class BufferedTransaction:
         self.batch.puts.pop(key, None)
         self.batch.blobs.pop(key, None)
         self.batch.deletes.add(key)
+
+    def after_commit(self, follower: Callable[[int], None]) -> None:
+        self.followers.append(follower)
 
     def _knows(self, key: bytes) -> bool:
         return key in self._reads or key in self.batch.puts or key in self.batch.deletes
