@@ -1,8 +1,5 @@
 """A shell that works with the plane: acquire, evaluate, go on; and `holdfast lock` around a command."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,32 +7,13 @@ import pytest
 
 from holdfast.client import Client
 from holdfast.client.testing import TestServer
-
-BIN = str(Path(sys.executable).parent)
-TIMEOUT_S = 120
+from tests.service.client.shell import shell
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[TestServer]:
     with TestServer("--qrf-disabled") as running:
         yield running
-
-
-def shell(server: TestServer, folder: Path, script: str) -> "subprocess.CompletedProcess[str]":
-    environment = {
-        "PATH": f"{BIN}:{os.environ['PATH']}",
-        "HOME": str(folder),
-        "LOCKD_CLIENT_SERVER": server.url,
-    }
-    return subprocess.run(
-        ["sh", "-euc", script],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
 
 
 def test_a_lease_is_taken_used_and_released(server: TestServer, tmp_path: Path) -> None:
