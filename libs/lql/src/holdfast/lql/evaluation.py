@@ -100,7 +100,7 @@ def _predicate(term: Term, now_ns: int) -> tuple[Form, _Holds]:
     if isinstance(term, Text):
         return _text(term)
     if isinstance(term, Date):
-        return Form.MOMENT, _all_bounds([(name, _moment(literal, now_ns)) for name, literal in term.bounds])
+        return Form.MOMENT, _all_bounds([(name, moment_of(literal, now_ns)) for name, literal in term.bounds])
     return _range(term, now_ns)
 
 
@@ -131,7 +131,9 @@ def _eq(wanted: str) -> _Holds:
 
 def _range(term: Range, now_ns: int) -> tuple[Form, _Holds]:
     if isinstance(term.bounds[0][1], str):
-        return Form.MOMENT, _all_bounds([(name, _moment(str(bound), now_ns)) for name, bound in term.bounds])
+        return Form.MOMENT, _all_bounds(
+            [(name, moment_of(str(bound), now_ns)) for name, bound in term.bounds]
+        )
     numbers = [(name, exact_bound(bound)) for name, bound in term.bounds if not isinstance(bound, str)]
     return Form.NUMBER, _all_bounds(numbers)
 
@@ -141,7 +143,8 @@ def _all_bounds(bounds: list[tuple[str, Any]]) -> _Holds:
     return lambda found: all(compare(found, bound) for compare, bound in checks)
 
 
-def _moment(literal: str, now_ns: int) -> Temporal:
+def moment_of(literal: str, now_ns: int) -> Temporal:
+    """What a date term compares with: a literal, or a word like yesterday."""
     word = literal.lower()
     if word == "now":
         return temporal.instant(now_ns)
