@@ -12,6 +12,7 @@ from holdfast.common.express.message import Request
 from holdfast.common.fields import namespace_of, owner_of, parse_int64
 from holdfast.common.names import NAME_BYTES_MAX
 from holdfast.common.wire_errors import invalid_body
+from holdfast.queue.errors import MessageNotFound
 from holdfast.queue.messages import (
     CONTENT_TYPE_DEFAULT,
     DequeueOrder,
@@ -31,7 +32,10 @@ SECONDS_MAX: Final = 100 * 365 * 86_400
 """Of delays, times to live and waits: beyond it a date has more digits than clients expect."""
 _COUNT_MAX: Final = (1 << 31) - 1
 
+OWNER_BYTES_MAX: Final = 1024
+
 _is_queue = re.compile(r"[a-z0-9._-]+").fullmatch
+_is_message_id = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
 _has_controls = re.compile(r"[\x00-\x1f\x7f]").search
 _validate_meta = TypeAdapter(EnqueueMeta).validator.validate_json
 
@@ -190,6 +194,8 @@ def dequeue_order(
     owner = (body.owner or "").strip() or (request.query("owner") or "").strip()
     if not owner:
         raise MissingOwner("owner is required")
+    if len(owner.encode()) > OWNER_BYTES_MAX:
+        raise InvalidBody(f"owner: larger than {OWNER_BYTES_MAX} bytes")
     page_size = _number(request, "page_size", body.page_size)
     return DequeueOrder(
         QueueAddress(_namespace(request, body, namespace_default), queue_name(spelled)),
@@ -230,9 +236,12 @@ def claim_of(
         asked = "queue, message_id, lease_id, meta_etag" if needs_etag else "queue, message_id, lease_id"
         raise MissingFields(f"{asked} are required")
     namespace = _namespace(request, body, namespace_default)
+    queue = queue_name(spelled, InvalidQueueKey)
+    if not _is_message_id(message_id):
+        raise MessageNotFound("message not found")  # None was ever called that.
     state_lease_id = (settled.state_lease_id or "").strip()
     return LeaseClaim(
-        QueueAddress(namespace, queue_name(spelled, InvalidQueueKey)),
+        QueueAddress(namespace, queue),
         message_id,
         lease_id,
         settled.fencing_token or 0,

@@ -32,6 +32,14 @@ class QueueFields(BaseSettings):
         ge=1,
         le=1_000_000,
     )
+    queue_dequeue_batch_max: int = setting(
+        _QUEUE,
+        "queue-dequeue-batch-max",
+        1,
+        "Messages that one dequeue may be answered with, if its page_size asks for them.",
+        ge=1,
+        le=64,
+    )
     queue_poll_interval_s: DurationS = setting(
         _QUEUE, "queue-poll-interval", "3s", "Poll of the store where no watch wakes the queue.", gt=0
     )

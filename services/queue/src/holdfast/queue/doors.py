@@ -1,0 +1,31 @@
+"""All endpoints of the queue, for whoever serves them."""
+
+from collections.abc import Sequence
+
+from holdfast.common.drain import Drain
+from holdfast.common.express.router import ExpressRouter
+from holdfast.common.settings import PlaneSettings
+from holdfast.queue.batch_routes import BatchRoutes
+from holdfast.queue.framing_stream import Waits
+from holdfast.queue.inspection_routes import InspectionRoutes
+from holdfast.queue.routes import MessageRoutes
+from holdfast.queue.service import QueueService
+
+
+class QueueDoors:
+    """They answer once they are open, which they are while the store is."""
+
+    def __init__(self, settings: PlaneSettings, drain: Drain) -> None:
+        waits = Waits(drain)
+        self._messages = MessageRoutes(settings, drain, waits)
+        self._batches = BatchRoutes(settings, self._messages)
+        self._inspection = InspectionRoutes(settings, waits)
+
+    @property
+    def routers(self) -> Sequence[ExpressRouter]:
+        return self._messages.router, self._batches.router, self._inspection.router
+
+    def open(self, service: QueueService) -> None:
+        self._messages.service = service
+        self._batches.service = service
+        self._inspection.service = service

@@ -1,0 +1,277 @@
+"""HTTP in, service call, HTTP out: enqueue, dequeue, subscribe, ack, nack, extend."""
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from holdfast.common.drain import Drain
+from holdfast.common.errors import ShutdownDraining
+from holdfast.common.express.message import (
+    JSON_HEADERS,
+    Answer,
+    AnyAnswer,
+    Header,
+    Request,
+    json_answer,
+)
+from holdfast.common.express.router import ExpressRouter
+from holdfast.common.names import InvalidNamespace
+from holdfast.common.settings import PlaneSettings
+from holdfast.queue.errors import (
+    InvalidTxn,
+    MessageLeaseExpired,
+    MessageLeaseMismatch,
+    MessageNotFound,
+    MetadataChanged,
+    NoMessages,
+    QueueBusy,
+    StateFencingMismatch,
+    StateLeaseRequired,
+    StateNotFound,
+)
+from holdfast.queue.fields import (
+    LAST_ERROR_BYTES_MAX,
+    InvalidNackIntent,
+    InvalidNackLastError,
+    InvalidQueue,
+    InvalidQueueKey,
+    MissingFields,
+    MissingOwner,
+    MissingQueue,
+    claim_of,
+    dequeue_order,
+    enqueue_order,
+    intent_of,
+    json_text,
+    meta_of,
+    seconds,
+)
+from holdfast.queue.framing import enqueued_json, framed, headers_of, new_boundary
+from holdfast.queue.framing_stream import Draining, Waits, batch_answer, subscription_answer
+from holdfast.queue.messages import Delivery, DequeueOrder, EnqueueOrder, ExtendOrder, NackOrder
+from holdfast.queue.multipart import plain_parts
+from holdfast.queue.multipart_header import InvalidContentType, MultipartError, boundary_of
+from holdfast.queue.multipart_intake import take_message
+from holdfast.queue.schemas import (
+    AckAnswer,
+    AckRequest,
+    DequeueRequest,
+    EnqueueAnswer,
+    ExtendAnswer,
+    ExtendRequest,
+    NackAnswer,
+    NackRequest,
+)
+from holdfast.queue.service import QueueService
+from holdfast.storage.intake import pieces_of
+
+PREFETCH_MAX: Final = 64
+UNBOUNDED: Final = 1 << 62
+"""As the limit of a body: a payload has any size, and streams."""
+
+QUERY: Final = {"queue": "The queue, when the body names none."}
+CONSUMER_QUERY: Final = {
+    **QUERY,
+    "namespace": "Its namespace.",
+    "owner": "The consumer, when the body names none.",
+}
+BAD_NAMES: Final = (MissingQueue, InvalidQueue, InvalidNamespace)
+CONSUMER_ERRORS: Final = (*BAD_NAMES, MissingOwner, InvalidTxn, NoMessages, QueueBusy, ShutdownDraining)
+_SETTLE_ERRORS: Final = (
+    *(MissingFields, InvalidQueueKey, InvalidNamespace, MessageNotFound, MessageLeaseMismatch),
+    *(MessageLeaseExpired, MetadataChanged, StateNotFound, StateLeaseRequired, StateFencingMismatch),
+)
+_MESSAGE_ID: Final = {"X-Correlation-Id": "That of the message; of the first, when there are several."}
+_CLAIM_EXAMPLE: Final = {"queue": "orders", "message_id": "…", "lease_id": "…", "meta_etag": "…"}
+
+
+class MessageRoutes:
+    """The life of a message. `service` is set while the store is open."""
+
+    service: QueueService
+
+    def __init__(self, settings: PlaneSettings, drain: Drain, waits: Waits) -> None:
+        self._namespace_default = settings.namespace_default
+        self._dequeue_count_max = settings.queue_dequeue_batch_max
+        self._drain = drain
+        self._waits = waits
+        self.router = ExpressRouter(tags=("queue",))
+        self._declare_in()
+        self._declare_out()
+        self._declare_settlement()
+
+    def _declare_in(self) -> None:
+        self.router.add(
+            "/v1/queue/enqueue",
+            self.enqueue,
+            stream_handler=self.enqueue_stream,
+            response_model=EnqueueAnswer,
+            errors=(InvalidContentType, MultipartError, *BAD_NAMES),
+            summary="Put a message into a queue: multipart, a part `meta` with JSON and a part `payload` with any bytes.",
+            query_parameters=QUERY,
+            request_headers={"X-Correlation-Id": "Stays with the message for its whole life."},
+            body_limit_bytes=UNBOUNDED,
+        )
+
+    def _declare_out(self) -> None:
+        for path, handler, summary in (
+            ("/v1/queue/dequeue", self.dequeue, "Take the next message, waiting for it if asked to."),
+            ("/v1/queue/dequeueWithState", self.dequeue_with_state, "The same, with a lease on its state."),
+            ("/v1/queue/subscribe", self.subscribe, "Take message after message in one answer that goes on."),
+            (
+                "/v1/queue/subscribeWithState",
+                self.subscribe_with_state,
+                "The same, with leases on their state.",
+            ),
+        ):
+            self.router.add(
+                path,
+                handler,
+                request_model=DequeueRequest,
+                errors=CONSUMER_ERRORS,
+                summary=summary,
+                request_example={"queue": "orders", "owner": "worker-1", "wait_seconds": 10},
+                query_parameters=CONSUMER_QUERY,
+                response_headers=_MESSAGE_ID,
+                is_body_optional=True,
+            )
+
+    def _declare_settlement(self) -> None:
+        self.router.add(
+            "/v1/queue/ack",
+            self.ack,
+            request_model=AckRequest,
+            response_model=AckAnswer,
+            errors=_SETTLE_ERRORS,
+            summary="The message is done: remove it.",
+            request_example=_CLAIM_EXAMPLE,
+            response_headers=_MESSAGE_ID,
+        )
+        self.router.add(
+            "/v1/queue/nack",
+            self.nack,
+            request_model=NackRequest,
+            response_model=NackAnswer,
+            errors=(*_SETTLE_ERRORS, InvalidNackIntent, InvalidNackLastError),
+            summary="Give the message back, at once or after a delay.",
+            request_example={**_CLAIM_EXAMPLE, "delay_seconds": 5, "last_error": {"detail": "try later"}},
+            response_headers=_MESSAGE_ID,
+        )
+        self.router.add(
+            "/v1/queue/extend",
+            self.extend,
+            request_model=ExtendRequest,
+            response_model=ExtendAnswer,
+            errors=_SETTLE_ERRORS,
+            summary="Keep the message for longer, from now on.",
+            request_example={**_CLAIM_EXAMPLE, "extend_by_seconds": 30},
+            response_headers=_MESSAGE_ID,
+        )
+
+    async def enqueue(self, request: Request, body: None) -> Answer:
+        parts = plain_parts(request.body, boundary_of(request.header(b"content-type")))
+        if parts is None:
+            return await self.enqueue_stream(request, pieces_of(request.body))
+        order = self._order(request, parts[0])
+        content = await self.service.content_of(order.address, parts[1])
+        return Answer(200, enqueued_json(await self.service.enqueue(order, content)) + b"\n", JSON_HEADERS)
+
+    async def enqueue_stream(self, request: Request, pieces: AsyncIterator[bytes]) -> Answer:
+        boundary = boundary_of(request.header(b"content-type"))
+        order, content = await take_message(
+            self.service, boundary, pieces, lambda text: self._order(request, text)
+        )
+        return Answer(200, enqueued_json(await self.service.enqueue(order, content)) + b"\n", JSON_HEADERS)
+
+    def _order(self, request: Request, meta: bytes) -> EnqueueOrder:
+        return enqueue_order(request, meta_of(meta), self._namespace_default)
+
+    async def dequeue(self, request: Request, body: DequeueRequest | None) -> AnyAnswer:
+        order = dequeue_order(request, body, self._namespace_default, count_max=self._dequeue_count_max)
+        return delivered(self.service, await self.taken(order))
+
+    async def dequeue_with_state(self, request: Request, body: DequeueRequest | None) -> AnyAnswer:
+        order = dequeue_order(request, body, self._namespace_default, count_max=1, with_state=True)
+        return delivered(self.service, await self.taken(order))
+
+    async def taken(self, order: DequeueOrder) -> list[Delivery]:
+        self._drain.refuse_new_work()
+        try:
+            if order.wait_s == 0:
+                return await self.service.dequeue(order)
+            return await self._waits.until_drain(self.service.dequeue(order))
+        except NoMessages:
+            raise _nothing(order) from None
+        except Draining:
+            self._drain.refuse_new_work()
+            raise
+
+    async def subscribe(self, request: Request, body: DequeueRequest | None) -> AnyAnswer:
+        return await self._subscribed(request, body, with_state=False)
+
+    async def subscribe_with_state(self, request: Request, body: DequeueRequest | None) -> AnyAnswer:
+        return await self._subscribed(request, body, with_state=True)
+
+    async def _subscribed(
+        self, request: Request, body: DequeueRequest | None, *, with_state: bool
+    ) -> AnyAnswer:
+        order = dequeue_order(
+            request, body, self._namespace_default, count_max=PREFETCH_MAX, with_state=with_state
+        )
+        self._drain.refuse_new_work()
+        try:
+            return await subscription_answer(self.service, self.service.subscribe(order), self._waits)
+        except NoMessages:
+            raise _nothing(order) from None
+        except Draining:
+            self._drain.refuse_new_work()
+            raise
+
+    async def ack(self, request: Request, body: AckRequest) -> Answer:
+        acked = await self.service.ack(
+            claim_of(request, body, body, self._namespace_default, needs_etag=False)
+        )
+        return _identified({"acked": True, "correlation_id": acked.correlation_id}, request)
+
+    async def nack(self, request: Request, body: NackRequest) -> Answer:
+        claim = claim_of(request, body, body, self._namespace_default, needs_etag=True)
+        intent = intent_of(body)
+        last_error = (
+            b"" if body.last_error is None else json_text(body.last_error, "last_error", LAST_ERROR_BYTES_MAX)
+        )
+        requeued = await self.service.nack(NackOrder(claim, seconds(body.delay_seconds), intent, last_error))
+        return _identified({"requeued": True, **requeued._asdict()}, request)
+
+    async def extend(self, request: Request, body: ExtendRequest) -> Answer:
+        claim = claim_of(request, body, body, self._namespace_default, needs_etag=True)
+        extended = await self.service.extend(ExtendOrder(claim, seconds(body.extend_by_seconds)))
+        answer: dict[str, object] = {
+            "lease_expires_at_unix": extended.lease_expires_at_s,
+            "visibility_timeout_seconds": extended.visibility_s,
+            "meta_etag": extended.meta_etag,
+            "state_lease_expires_at_unix": extended.state_lease_expires_at_s or None,
+            "correlation_id": extended.correlation_id,
+        }
+        return _identified(answer, request)
+
+
+def delivered(service: QueueService, deliveries: list[Delivery]) -> AnyAnswer:
+    """Deliveries as an answer: whole while they are in memory, as a stream when a payload is not."""
+    if any(delivery.body.blob is not None for delivery in deliveries):
+        return batch_answer(service, deliveries)
+    boundary = new_boundary()
+    return Answer(200, framed(boundary, deliveries), headers_of(boundary, deliveries[0]))
+
+
+def _nothing(order: DequeueOrder) -> NoMessages:
+    return NoMessages(
+        "no messages available", retry_after_s=1 if order.wait_s is None else order.wait_s or None
+    )
+
+
+def _identified(members: dict[str, object], request: Request) -> Answer:
+    """An answer about a message has the message's correlation id, whatever the request's is."""
+    correlation_id = members["correlation_id"]
+    headers: list[Header] = []
+    if correlation_id != request.correlation_id:
+        headers.append((b"x-correlation-id", str(correlation_id).encode("ascii")))
+    return json_answer(members, headers=headers)
