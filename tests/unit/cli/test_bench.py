@@ -6,7 +6,14 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.cli.bench import app, members_of, text_of
-from holdfast.cli.bench_load import DOCUMENT, LoadResult, lock_cycle, public_read
+from holdfast.cli.bench_load import (
+    ATTACHMENT,
+    DOCUMENT,
+    LoadResult,
+    attachment_cycle,
+    lock_cycle,
+    public_read,
+)
 from holdfast.cli.bench_measure import BenchError, Run, Server, drive
 
 
@@ -47,6 +54,28 @@ def test_a_public_read_is_one_request() -> None:
         read.send(b"{}")
 
 
+def test_an_attachment_is_put_published_read_and_deleted() -> None:
+    granted = b'{"lease_id":"L","txn_id":"T","fencing_token":7}'
+    answers = [granted, b"{}", b"{}", ATTACHMENT, granted, b"{}", b"{}"]
+
+    cycle = attachment_cycle("orders")
+    requests = [next(cycle), *(cycle.send(answer) for answer in answers[:-1])]
+    with pytest.raises(StopIteration):
+        cycle.send(answers[-1])
+
+    assert [request.partition(b"?")[0].partition(b" HTTP")[0].decode() for request in requests] == [
+        "POST /v1/acquire",
+        "POST /v1/attachments",
+        "POST /v1/release",
+        "GET /v1/attachment",
+        "POST /v1/acquire",
+        "DELETE /v1/attachment",
+        "POST /v1/release",
+    ]
+    assert requests[1].endswith(ATTACHMENT)
+    assert b"X-Lease-ID" not in requests[3]
+
+
 def test_an_operation_is_compared_with_one_empty_request_and_the_bare_disk() -> None:
     run = run_of(1_000, 3_000, cpu_s=0.6, commits=3_000, syncs=600)
 
@@ -74,8 +103,9 @@ def test_only_plain_addresses_are_driven() -> None:
         drive(Server("https://127.0.0.1:1", None), "read", concurrency=1, seconds=0.1, keys=1)
 
 
-def test_a_short_run_prints_all_its_figures_as_json() -> None:
-    result = CliRunner().invoke(app, ["lock", "-c", "2", "-s", "0.2", "--keys", "10", "--output", "json"])
+@pytest.mark.parametrize("kind", ["lock", "attachments"])
+def test_a_short_run_prints_all_its_figures_as_json(kind: str) -> None:
+    result = CliRunner().invoke(app, [kind, "-c", "2", "-s", "0.2", "--keys", "10", "--output", "json"])
 
     assert result.exit_code == 0, result.output
     members = json.loads(result.stdout)

@@ -69,6 +69,18 @@ def read(
     _bench("read", concurrency, seconds, keys, server, output)
 
 
+@app.command(epilog=_EXAMPLE.format("attachments"))
+def attachments(
+    concurrency: Concurrency = 16,
+    seconds: Seconds = 5.0,
+    keys: Keys = 1000,
+    server: ServerUrl = None,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """Put, public get and delete of 64 KiB, both changes under a lease and published: one operation is all seven requests."""
+    _bench("attachments", concurrency, seconds, keys, server, output)
+
+
 def _bench(
     kind: str, concurrency: int, seconds: float, keys: int, server: str | None, output: OutputFormat
 ) -> None:

@@ -18,6 +18,7 @@ import uvloop
 WARM_UP_S: Final = 0.5
 LAST_ANSWERS_S: Final = 30.0
 DOCUMENT: Final = json.dumps({"payload": "x" * 1010}, separators=(",", ":")).encode()
+ATTACHMENT: Final = bytes(range(256)) * 256
 ECHO_PATH: Final = "/echo"
 
 Operation = Generator[bytes, bytes, None]
@@ -54,14 +55,47 @@ def key_name(number: int) -> str:
 
 def lock_cycle(key: str) -> Operation:
     """Acquire, update of one kilobyte, release."""
-    asked = b'{"key":"%b","owner":"bench","ttl_seconds":60,"block_seconds":-1}' % key.encode()
-    told = json.loads((yield _request("/v1/acquire", asked)))
-    lease_id, txn_id, token = told["lease_id"], told["txn_id"], told["fencing_token"]
-    fence = f"X-Fencing-Token: {token}\r\n"
-    claim = f"X-Lease-ID: {lease_id}\r\nX-Txn-ID: {txn_id}\r\n{fence}"
-    yield _request(f"/v1/update?key={key}", DOCUMENT, claim)
-    ended = f'{{"key":"{key}","lease_id":"{lease_id}","txn_id":"{txn_id}"}}'
-    yield _request("/v1/release", ended.encode(), fence)
+    lease = yield from _acquire(key)
+    yield _request(f"/v1/update?key={key}", DOCUMENT, lease.claim)
+    yield lease.release()
+
+
+def attachment_cycle(key: str) -> Operation:
+    """Put of 64 KiB, published; a public get; delete, published: seven requests."""
+    query = f"key={key}&name=bench"
+    lease = yield from _acquire(key)
+    yield _request(f"/v1/attachments?{query}", ATTACHMENT, lease.claim)
+    yield lease.release()
+    content = yield _request(f"/v1/attachment?{query}&public=1", b"", method="GET")
+    assert content == ATTACHMENT, "the attachment is not what was put"
+    lease = yield from _acquire(key)
+    yield _request(f"/v1/attachment?{query}", b"", lease.claim, method="DELETE")
+    yield lease.release()
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    key: str
+    lease_id: str
+    txn_id: str
+    token: int
+
+    @property
+    def claim(self) -> str:
+        return f"X-Lease-ID: {self.lease_id}\r\nX-Txn-ID: {self.txn_id}\r\nX-Fencing-Token: {self.token}\r\n"
+
+    def release(self) -> bytes:
+        ended = f'{{"key":"{self.key}","lease_id":"{self.lease_id}","txn_id":"{self.txn_id}"}}'
+        return _request("/v1/release", ended.encode(), f"X-Fencing-Token: {self.token}\r\n")
+
+
+def _acquire(key: str) -> Generator[bytes, bytes, _Lease]:
+    told = json.loads((yield _request("/v1/acquire", _asked(key))))
+    return _Lease(key, told["lease_id"], told["txn_id"], told["fencing_token"])
+
+
+def _asked(key: str) -> bytes:
+    return b'{"key":"%b","owner":"bench","ttl_seconds":60,"block_seconds":-1}' % key.encode()
 
 
 def public_read(key: str) -> Operation:
@@ -70,16 +104,15 @@ def public_read(key: str) -> Operation:
 
 def echo(key: str) -> Operation:
     """The same small body as an acquire, which the echo gives back."""
-    asked = b'{"key":"%b","owner":"bench","ttl_seconds":60,"block_seconds":-1}' % key.encode()
-    yield _request(ECHO_PATH, asked)
+    yield _request(ECHO_PATH, _asked(key))
 
 
-KINDS: Final = {"lock": lock_cycle, "read": public_read, "echo": echo}
+KINDS: Final = {"lock": lock_cycle, "read": public_read, "attachments": attachment_cycle, "echo": echo}
 
 
-def _request(target: str, body: bytes, headers: str = "") -> bytes:
+def _request(target: str, body: bytes, headers: str = "", *, method: str = "POST") -> bytes:
     head = (
-        f"POST {target} HTTP/1.1\r\nHost: plane\r\nContent-Type: application/json\r\n{headers}"
+        f"{method} {target} HTTP/1.1\r\nHost: plane\r\nContent-Type: application/json\r\n{headers}"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
