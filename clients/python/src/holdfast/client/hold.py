@@ -93,6 +93,10 @@ class Hold:
     # Life
 
     @property
+    def name(self) -> str:
+        return self.lease.key
+
+    @property
     def is_ended(self) -> bool:
         return self._is_ended
 

@@ -25,6 +25,8 @@ class Outgoing:
     visibility_s: float | None = None
     ttl_s: float | None = None
     max_attempts: int | None = None
+    priority: int = 0
+    """The lower number leaves first; from -128 to 127."""
     correlation_id: str = ""
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 
 from holdfast.client.acquisition import BLOCK_S_DEFAULT, Acquisition
 from holdfast.client.connection import Connection
+from holdfast.client.consumer import Consumer, Stop
 from holdfast.client.document import Description, State
 from holdfast.client.endpoint import Endpoint
 from holdfast.client.environment import client_settings
@@ -19,12 +20,16 @@ from holdfast.client.lease import TTL_S_DEFAULT, Lease
 from holdfast.client.namespace import FlushMode, IndexFlush, Namespace, NamespaceConfig
 from holdfast.client.options import SERVER_DEFAULT, ClientOptions
 from holdfast.client.query import Search, SelectorInput
+from holdfast.client.queue import QueueCalls
 from holdfast.client.reading import Reading
 from holdfast.client.retry import RETRIES_DEFAULT
 from holdfast.client.roster import Roster
 from holdfast.client.sync.attachments import PublicAttachments
+from holdfast.client.sync.consumer import run_consumers
+from holdfast.client.sync.delivery import Delivery
 from holdfast.client.sync.for_update import run_handler
 from holdfast.client.sync.query import DocumentQuery, KeyQuery, Pages
+from holdfast.client.sync.queue import Queue
 from holdfast.client.sync.session import Session
 from holdfast.client.sync.stream import DocumentStream
 from holdfast.client.sync.transport import Transport
@@ -206,6 +211,25 @@ class Client:
         """The committed attachments of a key."""
         reading = self._reading(key, namespace)
         return PublicAttachments(self._transport, lambda: reading, nullcontext)
+
+    # Queues
+
+    def queue(self, name: str, *, namespace: str | None = None) -> Queue:
+        """A queue, by its name: `client.queue("orders").enqueue(b"…")`."""
+        return Queue(
+            self._transport,
+            QueueCalls(self._channel, self.options, namespace or self.options.namespace, name),
+        )
+
+    def start_consumer(self, *consumers: Consumer[Delivery], stop: Stop | None = None) -> None:
+        """Run consumers until `stop` is set, or until one fails for good: then all end, with ConsumerFailed.
+
+        A consumer that fails starts again as its restart policy says. One thread each; this one waits.
+        """
+        self._check_open()
+        run_consumers(
+            consumers, lambda consumer: self.queue(consumer.queue, namespace=consumer.namespace), stop
+        )
 
     # Search
 

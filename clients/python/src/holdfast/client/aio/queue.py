@@ -1,0 +1,181 @@
+"""A queue of the plane: messages in, deliveries out."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from holdfast.client.aio.arrivals import Payload
+from holdfast.client.aio.delivery import Delivery, Dequeuing
+from holdfast.client.aio.intake import Intake
+from holdfast.client.aio.subscription import Changes, Subscription
+from holdfast.client.aio.transport import Transport
+from holdfast.client.body import AsyncSource
+from holdfast.client.queue import QueueCalls, Taking
+from holdfast.client.queue_message import CONTENT_TYPE_DEFAULT, Enqueued, Message, Outgoing, QueueStats
+from holdfast.client.retry import RETRIES_DEFAULT
+
+
+class Queue:
+    """`client.queue("orders")`. Making one costs nothing; a queue exists as soon as it is used."""
+
+    def __init__(self, transport: Transport, calls: QueueCalls) -> None:
+        self._transport = transport
+        self._calls = calls
+
+    @property
+    def name(self) -> str:
+        return self._calls.name
+
+    @property
+    def namespace(self) -> str:
+        return self._calls.namespace
+
+    # In
+
+    async def enqueue(
+        self,
+        payload: AsyncSource = b"",
+        *,
+        content_type: str = CONTENT_TYPE_DEFAULT,
+        attributes: dict[str, Any] | None = None,
+        delay_s: float = 0.0,
+        visibility_s: float | None = None,
+        ttl_s: float | None = None,
+        max_attempts: int | None = None,
+        priority: int = 0,
+        correlation_id: str = "",
+    ) -> Enqueued:
+        """Send a message: bytes, text, a file or a stream. When this returns, it will not be lost."""
+        message = Outgoing(
+            payload=payload,
+            content_type=content_type,
+            attributes=attributes or {},
+            delay_s=delay_s,
+            visibility_s=visibility_s,
+            ttl_s=ttl_s,
+            max_attempts=max_attempts,
+            priority=priority,
+            correlation_id=correlation_id,
+        )
+        return await self._transport.run(self._calls.enqueue(message))
+
+    # Out
+
+    def dequeue(
+        self,
+        *,
+        block_s: float | None = None,
+        visibility_s: float | None = None,
+        owner: str | None = None,
+        txn_id: str = "",
+        close_delay_s: float = 0.0,
+        retries: int = RETRIES_DEFAULT,
+    ) -> Dequeuing:
+        """Take a message: `async with queue.dequeue() as delivery` acks it at the end, or nacks it when the block raises.
+
+        Waits up to `block_s` (None: for ever, 0: not at all), then raises QueueEmpty.
+        """
+        taking = Taking(
+            owner=owner or self._calls.options.owner_or_default(),
+            block_s=block_s,
+            visibility_s=visibility_s,
+            txn_id=txn_id,
+            retries=retries,
+        )
+        return Dequeuing(lambda: self._take(taking, close_delay_s))
+
+    def dequeue_with_state(
+        self,
+        *,
+        block_s: float | None = None,
+        visibility_s: float | None = None,
+        owner: str | None = None,
+        txn_id: str = "",
+        close_delay_s: float = 0.0,
+        retries: int = RETRIES_DEFAULT,
+    ) -> Dequeuing:
+        """`dequeue` with a note that stays with the message over redeliveries: `delivery.state`."""
+        taking = Taking(
+            owner=owner or self._calls.options.owner_or_default(),
+            block_s=block_s,
+            visibility_s=visibility_s,
+            txn_id=txn_id,
+            retries=retries,
+            with_state=True,
+        )
+        return Dequeuing(lambda: self._take(taking, close_delay_s))
+
+    async def _take(self, taking: Taking, close_delay_s: float) -> Delivery:
+        answer = await self._transport.run(self._calls.dequeue(taking))
+        return await Intake(self._transport, self._calls, close_delay_s=close_delay_s).only(answer)
+
+    async def dequeue_batch(
+        self,
+        count_max: int,
+        *,
+        block_s: float | None = None,
+        visibility_s: float | None = None,
+        owner: str | None = None,
+        close_delay_s: float = 0.0,
+        retries: int = RETRIES_DEFAULT,
+    ) -> list[Delivery]:
+        """Take up to so many messages at once, their payloads included; none came in time: an empty list."""
+        taking = Taking(
+            owner=owner or self._calls.options.owner_or_default(),
+            block_s=block_s,
+            visibility_s=visibility_s,
+            count_max=count_max,
+            retries=retries,
+        )
+        answer = await self._transport.run(self._calls.dequeue_or_none(taking))
+        if answer is None:
+            return []
+        return await Intake(self._transport, self._calls, close_delay_s=close_delay_s).all(answer)
+
+    def subscribe(
+        self,
+        *,
+        prefetch: int = 1,
+        block_s: float | None = None,
+        visibility_s: float | None = None,
+        owner: str | None = None,
+        with_state: bool = False,
+        close_delay_s: float = 0.0,
+        retries: int | None = None,
+    ) -> Subscription:
+        """`async for delivery in queue.subscribe()`: messages as they come, over one connection, which is renewed.
+
+        `prefetch` is how many may be on their way or in hand at a time. `block_s=0` ends when nothing is ready;
+        with seconds it ends when none came for so long after connecting. `retries` bounds failures in a row.
+        """
+        taking = Taking(
+            owner=owner or self._calls.options.owner_or_default(),
+            block_s=block_s,
+            visibility_s=visibility_s,
+            count_max=prefetch,
+            with_state=with_state,
+            retries=retries,
+        )
+        intake = Intake(self._transport, self._calls, close_delay_s=close_delay_s)
+        return Subscription(self._transport, self._calls, taking, intake)
+
+    def attach(self, message: Message) -> Delivery:
+        """A delivery that was taken elsewhere, to be settled here; it has no payload."""
+        claim = self._calls.claim(message)
+        payload = Payload(message, _no_chunks(), bytes_max=0)
+        return Intake(self._transport, self._calls).of(claim, payload)
+
+    # Looking
+
+    async def stats(self) -> QueueStats:
+        """Consumers, and the message that is next."""
+        return await self._transport.run(self._calls.stats())
+
+    def watch(self) -> Changes:
+        """`async for change in queue.watch()`: whether a message can be had, now and whenever that changes."""
+        return Changes(self._transport, self._calls)
+
+
+async def _no_chunks() -> AsyncIterator[bytes]:
+    nothing: tuple[bytes, ...] = ()
+    for chunk in nothing:
+        yield chunk

@@ -1,0 +1,91 @@
+"""Deliveries without an end, and changes of a queue without an end."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+from holdfast.client.call import Answer
+from holdfast.client.connection import mapped_errors
+from holdfast.client.delivery import ServerClock
+from holdfast.client.errors import QueueEmpty, TransportFailed, UnexpectedAnswer
+from holdfast.client.queue import QueueCalls, Taking
+from holdfast.client.queue_events import ChangeReader
+from holdfast.client.queue_message import QueueChange
+from holdfast.client.sync.arrivals import Arrivals
+from holdfast.client.sync.delivery import Delivery
+from holdfast.client.sync.intake import Intake
+from holdfast.client.sync.live import LiveStream
+from holdfast.client.sync.transport import Transport
+
+
+class Subscription(LiveStream):
+    """`for delivery in subscription`: each is to be settled, best by `with delivery`."""
+
+    def __init__(self, transport: Transport, calls: QueueCalls, taking: Taking, intake: Intake) -> None:
+        super().__init__(transport)
+        self._calls = calls
+        self._taking = taking
+        self._intake = intake
+
+    def __iter__(self) -> Iterator[Delivery]:
+        opening = self._calls.subscribe(self._taking, self._prepare)
+        try:
+            for answer in self._answers(opening):
+                is_empty = True
+                try:
+                    for delivery in self._deliveries(answer):
+                        is_empty = False
+                        opening.succeeded()
+                        yield delivery
+                except (TransportFailed, UnexpectedAnswer) as problem:
+                    if self._closed.is_set():
+                        return
+                    opening.failed(problem)
+                else:
+                    if self._taking.block_s == 0:
+                        return
+                    opening.ended(is_empty=is_empty)
+        except QueueEmpty:
+            return  # The time to wait for a message is over.
+
+    def _deliveries(self, answer: Answer) -> Iterator[Delivery]:
+        with closing(Arrivals.open(answer)) as arrivals:
+            clock = ServerClock(answer, self._calls.channel.monotonic_s)
+            while (message := arrivals.next()) is not None:
+                yield self._intake.delivery(message, arrivals, clock)
+
+
+class Changes(LiveStream):
+    """`for change in changes`: the present state at once, then whenever it changes."""
+
+    def __init__(self, transport: Transport, calls: QueueCalls) -> None:
+        super().__init__(transport)
+        self._calls = calls
+
+    def __iter__(self) -> Iterator[QueueChange]:
+        opening = self._calls.watch(self._prepare)
+        for answer in self._answers(opening):
+            is_empty = True
+            try:
+                for change in self._changes(answer):
+                    is_empty = False
+                    opening.succeeded()
+                    yield change
+            except TransportFailed as problem:
+                if self._closed.is_set():
+                    return
+                opening.failed(problem)
+            else:
+                opening.ended(is_empty=is_empty)
+
+    def _changes(self, answer: Answer) -> Iterator[QueueChange]:
+        assert answer.response is not None, "the answer is open"
+        assert answer.endpoint is not None, "an answer knows its endpoint"
+        reader = ChangeReader()
+        with closing(answer.response):
+            chunks = answer.response.iter_raw()
+            while True:
+                with mapped_errors(answer.endpoint):
+                    chunk = next(chunks, None)
+                if chunk is None:
+                    return
+                yield from reader.feed(chunk)
