@@ -4,7 +4,10 @@
 """
 
 from holdfast.client.aio.client import AsyncClient
+from holdfast.client.aio.delivery import Delivery as AsyncDelivery
+from holdfast.client.aio.queue import Queue as AsyncQueue
 from holdfast.client.aio.session import Session as AsyncSession
+from holdfast.client.consumer import Consumer, ConsumerEvent, ConsumerFailed, RestartPolicy, Stop
 from holdfast.client.document import Attachment, Description, PutResult, RemoveResult, State, WriteResult
 from holdfast.client.errors import (
     AlreadyExists,
@@ -17,6 +20,7 @@ from holdfast.client.errors import (
     LeaseHeld,
     LeaseLost,
     NotFound,
+    QueueEmpty,
     RequestRefused,
     ServerFailed,
     Throttled,
@@ -31,13 +35,21 @@ from holdfast.client.lease import Lease
 from holdfast.client.namespace import IndexFlush, NamespaceConfig
 from holdfast.client.options import ClientOptions
 from holdfast.client.query_rows import Row
+from holdfast.client.queue_batch import AckResult
+from holdfast.client.queue_message import Enqueued, Message, Outgoing
+from holdfast.client.queue_view import QueueChange, QueuePolicy, QueueStats, StoredMessage
 from holdfast.client.sync.client import Client
+from holdfast.client.sync.delivery import Delivery
+from holdfast.client.sync.queue import Queue
 from holdfast.client.sync.session import Session
 
 __all__ = [
+    "AckResult",
     "AlreadyExists",
     "ApiError",
     "AsyncClient",
+    "AsyncDelivery",
+    "AsyncQueue",
     "AsyncSession",
     "Attachment",
     "CasMismatch",
@@ -45,22 +57,37 @@ __all__ = [
     "ClientClosed",
     "ClientError",
     "ClientOptions",
+    "Consumer",
+    "ConsumerEvent",
+    "ConsumerFailed",
+    "Delivery",
     "Description",
+    "Enqueued",
     "Forbidden",
     "IndexFlush",
     "InvalidArgument",
     "Lease",
     "LeaseHeld",
     "LeaseLost",
+    "Message",
     "NamespaceConfig",
     "NotFound",
+    "Outgoing",
     "PutResult",
+    "Queue",
+    "QueueChange",
+    "QueueEmpty",
+    "QueuePolicy",
+    "QueueStats",
     "RemoveResult",
     "RequestRefused",
+    "RestartPolicy",
     "Row",
     "ServerFailed",
     "Session",
     "State",
+    "Stop",
+    "StoredMessage",
     "Throttled",
     "TooLarge",
     "TransportFailed",

@@ -112,6 +112,11 @@ class Claim:
         if self.end(because):
             self.on_end()
 
+    def settle(self) -> None:
+        """Acked or nacked, by whatever call."""
+        if self.end():
+            self.on_end()
+
     def check_live(self) -> None:
         if self._is_ended:
             raise self.lost_because or LeaseLost(

@@ -183,6 +183,14 @@ def api_error(status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
     )
 
 
+def error_of(code: str, detail: str) -> ApiError:
+    """The typed error of one result among many, which has a code and no status."""
+    family = _BY_CODE.get(code) or {"not_found": NotFound, "cas_mismatch": CasMismatch}.get(
+        code, RequestRefused
+    )
+    return family(code, detail)
+
+
 def retry_after_s(headers: Mapping[str, str], envelope: Mapping[str, Any]) -> float | None:
     """Seconds from the header (a number, fractions allowed, or a date), else from the body; None if neither."""
     text = headers.get("retry-after", "").strip()

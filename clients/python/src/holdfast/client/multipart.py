@@ -6,6 +6,7 @@ with the next part.
 
 import re
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +14,7 @@ from holdfast.client.body import AsyncSource, Body
 from holdfast.client.call import integer_of
 from holdfast.client.errors import InvalidArgument, UnexpectedAnswer
 
+_BYTES_TYPE: Final = "application/octet-stream"
 _HEADER_BYTES_MAX: Final = 16 * 1024
 _BOUNDARY: Final = re.compile(r';\s*boundary=(?:"([^"]{1,200})"|([^\s;,"]{1,200}))', re.IGNORECASE)
 _NAME: Final = re.compile(r';\s*name="?([^";]{1,100})"?', re.IGNORECASE)
@@ -23,16 +25,38 @@ def framed(meta: bytes, source: AsyncSource, *, content_type: str) -> tuple[Body
     if not content_type.isascii() or not content_type.isprintable():
         raise InvalidArgument("a content type has printable ASCII characters only")
     boundary = secrets.token_hex(30)
-    before = (
+    before = _before_payload(boundary, meta, content_type)
+    return Body(source, before=before, after=_end(boundary)), _type(boundary)
+
+
+def framed_batch(messages: Iterable[tuple[bytes, bytes]]) -> tuple[Body, str]:
+    """The same for several messages, each with its meta and its payload."""
+    boundary = secrets.token_hex(30)
+    pieces: list[bytes] = []
+    for meta, payload in messages:
+        pieces += (_before_payload(boundary, meta, _BYTES_TYPE), payload, b"\r\n")
+    pieces.append(_end(boundary)[2:])
+    return Body(b"".join(pieces)), _type(boundary)
+
+
+def _before_payload(boundary: str, meta: bytes, content_type: str) -> bytes:
+    begin = (
         f'--{boundary}\r\nContent-Disposition: form-data; name="meta"\r\n'
         "Content-Type: application/json\r\n\r\n"
-    ).encode() + meta
+    )
     between = (
         f'\n\r\n--{boundary}\r\nContent-Disposition: form-data; name="payload"\r\n'
         f"Content-Type: {content_type}\r\n\r\n"
-    ).encode()
-    body = Body(source, before=before + between, after=f"\r\n--{boundary}--\r\n".encode())
-    return body, f"multipart/related; boundary={boundary}"
+    )
+    return begin.encode() + meta + between.encode()
+
+
+def _end(boundary: str) -> bytes:
+    return f"\r\n--{boundary}--\r\n".encode()
+
+
+def _type(boundary: str) -> str:
+    return f"multipart/related; boundary={boundary}"
 
 
 def boundary_of(content_type: str) -> bytes:

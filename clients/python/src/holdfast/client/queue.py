@@ -4,14 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.client import queue_request
-from holdfast.client.call import Answer, Call
+from holdfast.client.call import Answer, Call, Members
 from holdfast.client.delivery import Claim
 from holdfast.client.errors import ApiError, InvalidArgument, QueueEmpty
 from holdfast.client.flow import Channel, Flow
+from holdfast.client.lease import whole_seconds
 from holdfast.client.options import ClientOptions
 from holdfast.client.patience import block_seconds, patiently
-from holdfast.client.queue_message import Enqueued, Message, Outgoing, QueueStats
+from holdfast.client.queue_message import Enqueued, Message, Outgoing
 from holdfast.client.queue_opening import Opening, queue_error
+from holdfast.client.queue_view import QueuePolicy, QueueStats, StoredMessage
 from holdfast.client.retry import RETRIES_DEFAULT
 from holdfast.common.ids import uuid7
 
@@ -53,8 +55,8 @@ class QueueCalls:
 
     # In
 
-    def enqueue(self, message: Outgoing) -> Flow[Enqueued]:
-        correlation_id = message.correlation_id or self.correlation_id()
+    def enqueue(self, message: Outgoing, correlation_id: str) -> Flow[Enqueued]:
+        correlation_id = correlation_id or self.correlation_id()
         call = queue_request.enqueue(self.namespace, self.name, message, correlation_id)
         answer = yield from self.channel.send(call)
         return Enqueued.read(answer.expect(200).members())
@@ -120,9 +122,47 @@ class QueueCalls:
     # Looking
 
     def stats(self) -> Flow[QueueStats]:
-        call = queue_request.stats(self.namespace, self.name, self.correlation_id())
+        return QueueStats.read((yield from self.about("stats")))
+
+    def peek(self, limit: int, *, payloads: bool) -> Flow[list[StoredMessage]]:
+        members = yield from self.about("peek", limit=limit, payloads=payloads)
+        return [StoredMessage.read(item) for item in members.items("messages")]
+
+    def policy(
+        self,
+        *,
+        visibility_s: float | None = None,
+        max_attempts: int | None = None,
+        ttl_s: float | None = None,
+        deliveries_per_s: float | None = None,
+        is_paused: bool | None = None,
+    ) -> Flow[QueuePolicy]:
+        """What is given is set, the rest stays."""
+        members = yield from self.about(
+            "policy",
+            visibility_timeout_seconds=None if visibility_s is None else whole_seconds(visibility_s),
+            max_attempts=max_attempts,
+            ttl_seconds=None if ttl_s is None else whole_seconds(ttl_s),
+            deliveries_per_second=None if deliveries_per_s is None else float(deliveries_per_s),
+            paused=is_paused,
+        )
+        return QueuePolicy.read(members)
+
+    def pause(self, *, is_paused: bool) -> Flow[QueuePolicy]:
+        return QueuePolicy.read((yield from self.about("pause" if is_paused else "resume")))
+
+    def about(self, operation: str, *, is_idempotent: bool = True, **members: object) -> Flow[Members]:
+        """The answer to a question about this queue, or to an order to it."""
+        call = queue_request.about(
+            operation,
+            self.namespace,
+            self.name,
+            self.correlation_id(),
+            is_idempotent=is_idempotent,
+            **members,
+        )
         answer = yield from self.channel.send(call)
-        return QueueStats.read(answer.expect(200).members())
+        return answer.expect(200).members()
 
     def watch(self, prepare: Callable[[Call], None]) -> Opening:
         def call_for() -> Call:

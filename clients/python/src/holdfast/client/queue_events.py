@@ -5,7 +5,7 @@ from typing import Final
 
 from holdfast.client.call import Members
 from holdfast.client.errors import UnexpectedAnswer
-from holdfast.client.queue_message import QueueChange
+from holdfast.client.queue_view import QueueChange
 
 _EVENT_BYTES_MAX: Final = 1024 * 1024
 

@@ -27,7 +27,6 @@ class Outgoing:
     max_attempts: int | None = None
     priority: int = 0
     """The lower number leaves first; from -128 to 127."""
-    correlation_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,62 +132,3 @@ class Message:
     def state_key(self) -> str:
         """The key under which the state of this message lives."""
         return f"q/{self.queue}/state/{self.message_id}"
-
-
-@dataclass(frozen=True, slots=True)
-class QueueStats:
-    """A queue at one moment; the head is the message that is delivered next, if there is one."""
-
-    namespace: str
-    queue: str
-    waiting_consumers: int
-    pending_candidates: int
-    total_consumers: int
-    has_active_watcher: bool
-    is_available: bool
-    head_message_id: str
-    head_enqueued_at_unix: int
-    head_age_s: int
-    raw: dict[str, Any] = field(repr=False)
-    """All that the server said, in its own names."""
-
-    @classmethod
-    def read(cls, members: Members) -> "QueueStats":
-        return cls(
-            namespace=members.text("namespace"),
-            queue=members.text("queue"),
-            waiting_consumers=members.number("waiting_consumers"),
-            pending_candidates=members.number("pending_candidates"),
-            total_consumers=members.number("total_consumers"),
-            has_active_watcher=members.boolean("has_active_watcher"),
-            is_available=members.boolean("available"),
-            head_message_id=members.text("head_message_id"),
-            head_enqueued_at_unix=members.number("head_enqueued_at_unix"),
-            head_age_s=members.number("head_age_seconds"),
-            raw=dict(members.raw),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class QueueChange:
-    """Whether a message can be had now, and which one; told whenever that changes."""
-
-    namespace: str
-    queue: str
-    is_available: bool
-    head_message_id: str
-    changed_at_unix: int
-    correlation_id: str
-    raw: dict[str, Any] = field(repr=False)
-
-    @classmethod
-    def read(cls, members: Members) -> "QueueChange":
-        return cls(
-            namespace=members.text("namespace"),
-            queue=members.text("queue"),
-            is_available=members.boolean("available"),
-            head_message_id=members.text("head_message_id"),
-            changed_at_unix=members.number("changed_at_unix"),
-            correlation_id=members.text("correlation_id"),
-            raw=dict(members.raw),
-        )

@@ -1,12 +1,13 @@
 """The calls of the queue: what is sent for each operation."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.client.body import Body
 from holdfast.client.call import Call
+from holdfast.client.errors import InvalidArgument
 from holdfast.client.lease import whole_seconds
-from holdfast.client.multipart import framed
+from holdfast.client.multipart import framed, framed_batch
 from holdfast.client.queue_message import Intent, Message, Outgoing
 from holdfast.client.request import JSON_TYPE, json_bytes
 
@@ -17,6 +18,30 @@ def enqueue(namespace: str, queue: str, message: Outgoing, correlation_id: str) 
     body, content_type = framed(json_bytes(meta), message.payload, content_type=message.content_type)
     headers = {"Content-Type": content_type, "X-Correlation-Id": correlation_id}
     return Call("POST", "/v1/queue/enqueue", {}, headers, body)
+
+
+def enqueue_batch(namespace: str, queue: str, messages: Sequence[Outgoing], correlation_id: str) -> Call:
+    """Messages that are in memory, all of them or none."""
+    parts = [
+        (
+            json_bytes({"namespace": namespace, "queue": queue, **outgoing_members(message)}),
+            in_memory(message),
+        )
+        for message in messages
+    ]
+    body, content_type = framed_batch(parts)
+    headers = {"Content-Type": content_type, "X-Correlation-Id": correlation_id}
+    return Call("POST", "/v1/queue/enqueueBatch", {}, headers, body)
+
+
+def in_memory(message: Outgoing) -> bytes:
+    """The payload of a message that goes out in a batch."""
+    payload = message.payload
+    if isinstance(payload, str):
+        return payload.encode()
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload)
+    raise InvalidArgument("a batch takes payloads that are bytes or text; send streams one by one")
 
 
 def outgoing_members(message: Outgoing) -> dict[str, Any]:
@@ -48,6 +73,8 @@ def dequeue(
 ) -> Call:
     """A waiting dequeue may take as long as it waits, so only the rest of the exchange is timed."""
     path = "/v1/queue/dequeueWithState" if with_state else "/v1/queue/dequeue"
+    if page_size > 1:
+        path = "/v1/queue/dequeueBatch"
     members = _taking(namespace, queue, owner, visibility_s, wait_seconds, page_size, txn_id)
     call = json_call(path, members, correlation_id)
     call.pool = "call" if wait_seconds < 0 else "wait"
@@ -80,12 +107,6 @@ def watch(namespace: str, queue: str, correlation_id: str) -> Call:
     return call
 
 
-def stats(namespace: str, queue: str, correlation_id: str) -> Call:
-    call = json_call("/v1/queue/stats", {"namespace": namespace, "queue": queue}, correlation_id)
-    call.is_idempotent = True
-    return call
-
-
 def ack(message: Message, meta_etag: str) -> Call:
     return json_call("/v1/queue/ack", claim_members(message, meta_etag), message.correlation_id)
 
@@ -104,6 +125,28 @@ def extend(message: Message, meta_etag: str, seconds: float, *, timeout_s: float
     call = json_call("/v1/queue/extend", members, message.correlation_id)
     call.pool = "keepalive"
     call.timeout_s = timeout_s
+    return call
+
+
+def ack_batch(namespace: str, queue: str, claims: Sequence[dict[str, Any]], correlation_id: str) -> Call:
+    members = {"namespace": namespace, "queue": queue, "messages": list(claims)}
+    return json_call("/v1/queue/ackBatch", members, correlation_id)
+
+
+def about(
+    operation: str,
+    namespace: str,
+    queue: str,
+    correlation_id: str,
+    *,
+    is_idempotent: bool = True,
+    **members: object,
+) -> Call:
+    """A question about a queue, or an order to it; what is None is not sent."""
+    present = {name: value for name, value in members.items() if value is not None}
+    named = {"namespace": namespace, "queue": queue, **present}
+    call = json_call(f"/v1/queue/{operation}", named, correlation_id)
+    call.is_idempotent = is_idempotent
     return call
 
 

@@ -83,6 +83,11 @@ class Delivery:
         claim.on_end = self._on_end
 
     @property
+    def claim(self) -> Claim:
+        """What proves to the server that the message is ours."""
+        return self._claim
+
+    @property
     def message(self) -> Message:
         """The message as it was delivered."""
         return self._claim.message
@@ -178,8 +183,7 @@ class Delivery:
             self._claim.check_live()
             self._stop_keeper()
             await self._run(flow)
-            self._claim.end()
-        self._on_end()
+            self._claim.settle()
         await self.hang_up()
 
     async def _give_up(self, error: BaseException) -> None:

@@ -1,16 +1,19 @@
 """A queue of the plane: messages in, deliveries out."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from holdfast.client.aio.arrivals import Payload
+from holdfast.client.aio.dead_letters import DeadLetters
 from holdfast.client.aio.delivery import Delivery, Dequeuing
 from holdfast.client.aio.intake import Intake
 from holdfast.client.aio.subscription import Changes, Subscription
 from holdfast.client.aio.transport import Transport
 from holdfast.client.body import AsyncSource
 from holdfast.client.queue import QueueCalls, Taking
-from holdfast.client.queue_message import CONTENT_TYPE_DEFAULT, Enqueued, Message, Outgoing, QueueStats
+from holdfast.client.queue_batch import AckResult, NewMessage, ack_many, enqueue_many
+from holdfast.client.queue_message import CONTENT_TYPE_DEFAULT, Enqueued, Message, Outgoing
+from holdfast.client.queue_view import QueuePolicy, QueueStats, StoredMessage
 from holdfast.client.retry import RETRIES_DEFAULT
 
 
@@ -54,9 +57,17 @@ class Queue:
             ttl_s=ttl_s,
             max_attempts=max_attempts,
             priority=priority,
-            correlation_id=correlation_id,
         )
-        return await self._transport.run(self._calls.enqueue(message))
+        return await self._transport.run(self._calls.enqueue(message, correlation_id))
+
+    async def enqueue_many(
+        self, messages: Iterable[NewMessage], *, correlation_id: str = ""
+    ) -> list[Enqueued]:
+        """Send messages that are in memory, up to 1000 and 4 MiB in one commit: of those all or none are taken.
+
+        They are bytes, text, or `Outgoing` with all that `enqueue` takes.
+        """
+        return await self._transport.run(enqueue_many(self._calls, messages, correlation_id))
 
     # Out
 
@@ -164,15 +175,60 @@ class Queue:
         payload = Payload(message, _no_chunks(), bytes_max=0)
         return Intake(self._transport, self._calls).of(claim, payload)
 
+    async def ack_many(self, deliveries: Iterable[Delivery]) -> list[AckResult]:
+        """Ack deliveries of this queue, up to 1000 in one commit; each result stands for itself."""
+        claims = [delivery.claim for delivery in deliveries]
+        return await self._transport.run(ack_many(self._calls, claims))
+
     # Looking
 
     async def stats(self) -> QueueStats:
         """Consumers, and the message that is next."""
         return await self._transport.run(self._calls.stats())
 
+    async def peek(self, limit: int = 1, *, payloads: bool = False) -> list[StoredMessage]:
+        """What would leave next, in order, without taking it: up to 100 messages."""
+        return await self._transport.run(self._calls.peek(limit, payloads=payloads))
+
     def watch(self) -> Changes:
         """`async for change in queue.watch()`: whether a message can be had, now and whenever that changes."""
         return Changes(self._transport, self._calls)
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """Messages that used up their attempts."""
+        return DeadLetters(self._transport, self._calls)
+
+    # Rules
+
+    async def policy(self) -> QueuePolicy:
+        """What holds for messages that do not say otherwise."""
+        return await self._transport.run(self._calls.policy())
+
+    async def set_policy(
+        self,
+        *,
+        visibility_s: float | None = None,
+        max_attempts: int | None = None,
+        ttl_s: float | None = None,
+        deliveries_per_s: float | None = None,
+    ) -> QueuePolicy:
+        """Change what is given; 0 goes back to the server's own value, or to no limit."""
+        flow = self._calls.policy(
+            visibility_s=visibility_s,
+            max_attempts=max_attempts,
+            ttl_s=ttl_s,
+            deliveries_per_s=deliveries_per_s,
+        )
+        return await self._transport.run(flow)
+
+    async def pause(self) -> QueuePolicy:
+        """Deliver nothing until `resume`; messages still come in."""
+        return await self._transport.run(self._calls.pause(is_paused=True))
+
+    async def resume(self) -> QueuePolicy:
+        """Deliver again."""
+        return await self._transport.run(self._calls.pause(is_paused=False))
 
 
 async def _no_chunks() -> AsyncIterator[bytes]:

@@ -14,7 +14,7 @@ from holdfast.client.delivery import ServerClock
 from holdfast.client.errors import QueueEmpty, TransportFailed, UnexpectedAnswer
 from holdfast.client.queue import QueueCalls, Taking
 from holdfast.client.queue_events import ChangeReader
-from holdfast.client.queue_message import QueueChange
+from holdfast.client.queue_view import QueueChange
 
 
 class Subscription(LiveStream):

@@ -79,6 +79,11 @@ class Delivery:
         claim.on_end = self._on_end
 
     @property
+    def claim(self) -> Claim:
+        """What proves to the server that the message is ours."""
+        return self._claim
+
+    @property
     def message(self) -> Message:
         """The message as it was delivered."""
         return self._claim.message
@@ -173,8 +178,7 @@ class Delivery:
             self._claim.check_live()
             self._stop_keeper()
             self._run(flow)
-            self._claim.end()
-        self._on_end()
+            self._claim.settle()
         self.hang_up()
 
     def _give_up(self, error: BaseException) -> None:

@@ -9,7 +9,7 @@ from holdfast.client.delivery import ServerClock
 from holdfast.client.errors import QueueEmpty, TransportFailed, UnexpectedAnswer
 from holdfast.client.queue import QueueCalls, Taking
 from holdfast.client.queue_events import ChangeReader
-from holdfast.client.queue_message import QueueChange
+from holdfast.client.queue_view import QueueChange
 from holdfast.client.sync.arrivals import Arrivals
 from holdfast.client.sync.delivery import Delivery
 from holdfast.client.sync.intake import Intake
