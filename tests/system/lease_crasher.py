@@ -4,14 +4,20 @@ import asyncio
 import json
 import os
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from holdfast.common import failpoint
+from holdfast.gateway import plane as gateway_plane
+from holdfast.storage.port import Transaction
+from holdfast.storage.resource import Decision, Member
+from holdfast.txn.coordinator import Coordinator
 from tests.system.lease_wire import Held, WireClient, plane
 
 TTL_S: Final = 30
 OPERATIONS: Final = ("acquire", "update", "release")
-STEPS: Final = ("journal.write", "journal.sync", "journal.synced", "answer")
+STEPS: Final = ("journal.write", "journal.sync", "journal.synced", "answer", "told")
+# The journal's thread sleeps before it writes: whoever does not wait for it promises what is not there.
+ANSWERED_BEFORE_DURABLE: Final = "commit.answer_before_durable:skip,journal.write:sleep(60000)"
 
 
 class Death(NamedTuple):
@@ -23,7 +29,7 @@ class Death(NamedTuple):
 
     @property
     def failpoint(self) -> str:
-        return f"{self.operation}.{self.step}" if self.step == "answer" else self.step
+        return f"{self.operation}.{self.step}" if self.step in ("answer", "told") else self.step
 
 
 class Job(NamedTuple):
@@ -35,6 +41,8 @@ class Job(NamedTuple):
     document: str
     has_neighbours: bool
     death: Death
+    mutant: Literal["", "answered_before_durable", "one_key_published"] = ""
+    """A fault that the checks must find."""
 
 
 class Ledger:
@@ -46,12 +54,28 @@ class Ledger:
     def write(self, event: str, **members: Any) -> None:
         os.write(self._descriptor, json.dumps({"event": event, **members}).encode() + b"\n")
 
+    def write_told(self, operation: str, event: str, **members: Any) -> None:
+        """The client has its answer: from now on it counts on it."""
+        self.write(event, **members)
+        failpoint.hit(f"{operation}.told")
+
 
 def run(job: Job) -> None:
     asyncio.run(_live(job))
 
 
+class ForgetfulCoordinator(Coordinator):
+    """A mutant: of a transaction it decides one key only."""
+
+    async def decide(
+        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
+    ) -> None:
+        await super().decide(tx, txn_id, decision, members[:1])
+
+
 async def _live(job: Job) -> None:
+    if job.mutant == "one_key_published":
+        gateway_plane.__dict__["Coordinator"] = ForgetfulCoordinator  # The process ends with it.
     ledger = Ledger(job.ledger)
     async with plane(f"disk://{job.folder}") as port:
         neighbours = [
@@ -72,21 +96,23 @@ async def _cycle(wire: WireClient, ledger: Ledger, job: Job) -> None:
         held = await wire.acquire(key, "mortal", ttl_s=TTL_S, txn_id=leases[0].txn_id if leases else "")
         assert held is not None
         leases.append(held)
-        ledger.write("acquired", lease=held)
+        ledger.write_told("acquire", "acquired", lease=held)
     for number, held in enumerate(leases):
         _arm(job, "update", number)
         ledger.write("updating", key=held.key)
         assert (await wire.update(held, job.document)).status == 200
-        ledger.write("updated", key=held.key)
+        ledger.write_told("update", "updated", key=held.key)
     _arm(job, "release", job.death.number)
     ledger.write("releasing")
     assert (await wire.release(leases[job.death.number])).status == 200
-    ledger.write("released")
+    ledger.write_told("release", "released")
 
 
 def _arm(job: Job, operation: str, number: int) -> None:
     if (operation, number) == (job.death.operation, job.death.number):
         failpoint.arm(f"{job.death.failpoint}:crash")
+        if job.mutant == "answered_before_durable":
+            failpoint.arm(ANSWERED_BEFORE_DURABLE)
 
 
 async def _neighbour(port: int, ledger: Ledger, key: str) -> None:

@@ -1,16 +1,14 @@
 """kill -9 at every named step of acquire, update and release: what was promised holds after the restart."""
 
 import json
-import multiprocessing
 import random
 from collections import defaultdict
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from holdfast.common.clock import SteadyClock
 from tests.system import lease_crasher
 from tests.system.lease_crasher import OPERATIONS, STEPS, TTL_S, Death, Job
 from tests.system.lease_time import ShiftedClock
@@ -20,21 +18,6 @@ SINGLE, JOINED = ("single",), ("left", "middle", "right")
 KILLS = 20
 KILLS_BRIEF = 1
 SEED = 20260702
-
-
-@pytest.fixture(scope="module")
-def processes() -> ForkServerContext:
-    """Children of a process that has imported everything already: a life costs a tenth of a second."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([lease_crasher.__name__])
-    return context
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> ShiftedClock:
-    shifted = ShiftedClock()
-    monkeypatch.setattr("holdfast.gateway.plane.SteadyClock", lambda: SteadyClock(shifted))
-    return shifted
 
 
 class Life:
@@ -136,9 +119,43 @@ async def test_promises_hold_after_a_kill_at_each_step(
             has_neighbours=number % 2 == 1,
             death=Death(operation, step, rng.randrange(len(keys))),
         )
-        process = processes.Process(target=lease_crasher.run, args=(job,))
-        process.start()
-        process.join(60)
-        assert process.exitcode == -9, job
-        ledger = Path(job.ledger)
-        await survey.check(job, Life(ledger.read_text().splitlines() if ledger.exists() else []))
+        await survey.check(job, lived(processes, job))
+
+
+@pytest.mark.parametrize(
+    ("mutant", "operation"),
+    [
+        *(("answered_before_durable", operation) for operation in OPERATIONS),
+        ("one_key_published", "release"),
+    ],
+)
+async def test_a_mutant_is_caught(
+    tmp_path: Path,
+    processes: ForkServerContext,
+    clock: ShiftedClock,
+    mutant: Literal["answered_before_durable", "one_key_published"],
+    operation: str,
+) -> None:
+    job = Job(
+        folder=str(tmp_path / "store"),
+        ledger=str(tmp_path / "ledger"),
+        keys=JOINED,
+        document="life",
+        has_neighbours=False,
+        death=Death(operation, "told", 1),
+        mutant=mutant,
+    )
+
+    life = lived(processes, job)
+
+    with pytest.raises(AssertionError):
+        await Survey(tmp_path / "store", clock).check(job, life)
+
+
+def lived(processes: ForkServerContext, job: Job) -> Life:
+    process = processes.Process(target=lease_crasher.run, args=(job,))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -9, job
+    ledger = Path(job.ledger)
+    return Life(ledger.read_text().splitlines() if ledger.exists() else [])
