@@ -1,9 +1,19 @@
 """The queue: messages in, deliveries out, and what becomes of them."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from contextlib import asynccontextmanager
+from hashlib import sha256
 
+from holdfast.common.clock import SteadyClock
+from holdfast.common.errors import HoldfastError
+from holdfast.queue.arrival import Arrivals
+from holdfast.queue.claiming import Claims
+from holdfast.queue.consuming import Consumers
+from holdfast.queue.dead_letters import DeadLetters
+from holdfast.queue.dispatchers import Dispatchers
+from holdfast.queue.ending import Endings
+from holdfast.queue.inspection import Inspection
+from holdfast.queue.limits import QueueLimits
 from holdfast.queue.messages import (
     Acked,
     Availability,
@@ -22,101 +32,145 @@ from holdfast.queue.messages import (
     Requeued,
     Stats,
 )
-from holdfast.storage.intake import Content, Intake
+from holdfast.queue.policies import Policies
+from holdfast.queue.records import blob_context
+from holdfast.queue.settling import Settlements
+from holdfast.queue.subscription import Subscription
+from holdfast.storage.intake import INLINE_BYTES_MAX, Content, Intake, pieces_of
+from holdfast.storage.port import Store
 
 
-class Subscription(Protocol):
-    """A stream of deliveries; holds back while `count_max` of them are neither settled nor expired."""
-
-    async def next(self) -> list[Delivery]:
-        """The next ones, at least one. NoMessages: the first did not come within `wait_s`, or, with `wait_s` 0,
-        nothing is ready. After the first it waits without limit otherwise."""
-        ...
-
-    async def aclose(self) -> None: ...
-
-
-class QueueService(Protocol):
+class QueueService:
     """The queues of one store. Every method raises errors of `queue/errors.py` and of storage only."""
 
-    def running(self) -> AbstractAsyncContextManager[None]: ...
+    def __init__(self, store: Store, clock: SteadyClock, limits: QueueLimits | None = None) -> None:
+        limits = limits or QueueLimits()
+        self._store = store
+        self._endings = Endings(store, clock)
+        self._dispatchers = Dispatchers(store, clock, self._endings.lapsed, out_max=limits.out_max)
+        self._endings.dispatchers = self._dispatchers
+        self._arrivals = Arrivals(store, clock, self._dispatchers, limits)
+        self._claims = Claims(store, clock, self._dispatchers, self._endings)
+        self._consumers = Consumers(self._dispatchers, self._claims, limits)
+        self._settlements = Settlements(store, clock, self._dispatchers, self._endings)
+        self._inspection = Inspection(store, clock, self._dispatchers)
+        self._dead_letters = DeadLetters(store, clock, self._dispatchers, self._endings)
+        self._policies = Policies(store, self._dispatchers, limits.visibility_s_max)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await self._dispatchers.close()
 
     # -- in
 
     def open_intake(self, address: QueueAddress) -> Intake:
         """For a payload that streams; `async with` it, `finish` gives the content for `enqueue`."""
-        ...
+        return Intake(self._store.blobs, blob_context(address))
 
     async def content_of(self, address: QueueAddress, payload: bytes) -> Content:
         """A payload that is in memory already."""
-        ...
+        if len(payload) <= INLINE_BYTES_MAX:
+            return Content(payload, None, len(payload), sha256(payload).digest())
+        async with self.open_intake(address) as intake:
+            async for piece in pieces_of(payload):
+                await intake.write(piece)
+            return await intake.finish()
 
-    async def enqueue(self, order: EnqueueOrder, content: Content) -> Message: ...
+    async def enqueue(self, order: EnqueueOrder, content: Content) -> Message:
+        return (await self._arrivals.enqueue([(order, content)]))[0]
 
     async def enqueue_many(self, orders: Sequence[tuple[EnqueueOrder, Content]]) -> list[Message]:
         """All in one commit, or none. BatchTooLarge above BATCH_MAX or the size of one commit."""
-        ...
+        return await self._arrivals.enqueue(orders)
 
     # -- out
 
     async def dequeue(self, order: DequeueOrder) -> list[Delivery]:
         """At least one. NoMessages when the caller's patience ends first. Cancelling leaves no lease and no waiter."""
-        ...
+        return await self._consumers.dequeue(order)
 
-    def subscribe(self, order: DequeueOrder) -> Subscription: ...
+    def subscribe(self, order: DequeueOrder) -> Subscription:
+        return Subscription(self._consumers, order)
 
     async def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """They were never sent: ready again at once, in their old place, as if they had not been delivered."""
-        ...
+        for delivery in deliveries:
+            message = delivery.message
+            await self._endings.give_back(message.address, message.message_id, delivery.lease_id)
 
-    def open_payload(self, address: QueueAddress, body: Body) -> AsyncIterator[bytes]:
+    async def open_payload(self, address: QueueAddress, body: Body) -> AsyncIterator[bytes]:
         """The bytes of a payload, wherever they lie."""
-        ...
+        if body.blob is None:
+            yield body.inline
+            return
+        async for piece in self._store.blobs.read(body.blob, context=blob_context(address)):
+            yield piece
 
     # -- what becomes of a delivery
 
-    async def ack(self, claim: LeaseClaim) -> Acked: ...
+    async def ack(self, claim: LeaseClaim) -> Acked:
+        return await self._settlements.ack(claim)
 
-    async def ack_many(self, claims: Sequence[LeaseClaim]) -> list[Acked | Exception]:
+    async def ack_many(self, claims: Sequence[LeaseClaim]) -> list[Acked | HoldfastError]:
         """Each for itself: one that is refused does not stop the others."""
-        ...
+        known = await self._settlements.ack_known(claims)
+        if known is not None:
+            return list(known)
+        return [await self._ack_or_refusal(claim) for claim in claims]
 
-    async def nack(self, order: NackOrder) -> Requeued: ...
+    async def _ack_or_refusal(self, claim: LeaseClaim) -> Acked | HoldfastError:
+        try:
+            return await self._settlements.ack(claim)
+        except HoldfastError as refusal:
+            return refusal
 
-    async def extend(self, order: ExtendOrder) -> Extended: ...
+    async def nack(self, order: NackOrder) -> Requeued:
+        return await self._settlements.nack(order)
+
+    async def extend(self, order: ExtendOrder) -> Extended:
+        return await self._settlements.extend(order)
 
     # -- looking
 
-    async def stats(self, address: QueueAddress) -> Stats: ...
+    async def stats(self, address: QueueAddress) -> Stats:
+        return await self._inspection.stats(address)
 
     def watch(self, address: QueueAddress) -> AsyncIterator[Availability]:
         """The present state at once, then every change of it."""
-        ...
+        return self._inspection.watch(address)
 
     async def peek(self, address: QueueAddress, limit: int) -> list[tuple[Message, Body]]:
         """What would leave next, in order, without taking it."""
-        ...
+        return await self._inspection.peek(address, limit)
 
     # -- dead letters
 
     async def dead_letters(self, address: QueueAddress, limit: int, after: str = "") -> list[DeadLetter]:
-        """In order of message id, from behind `after` on."""
-        ...
+        """In order of message id, from behind `after` on; fewer than asked for when they are large."""
+        return await self._dead_letters.list(address, limit, after)
 
     async def redrive(self, address: QueueAddress, ids: Sequence[str] | None, limit: int) -> int:
         """Back into the queue with a fresh count of failures; None: the oldest `limit`. Returns how many."""
-        ...
+        return await self._dead_letters.redrive(address, ids, limit)
 
     async def purge(self, address: QueueAddress, ids: Sequence[str] | None, limit: int) -> int:
         """Away for ever; None: the oldest `limit`. Returns how many."""
-        ...
+        return await self._dead_letters.purge(address, ids, limit)
 
     # -- policy
 
-    async def policy(self, address: QueueAddress) -> Policy: ...
+    async def policy(self, address: QueueAddress) -> Policy:
+        return await self._policies.get(address)
 
-    async def set_policy(self, address: QueueAddress, policy: Policy) -> Policy: ...
+    async def set_policy(self, address: QueueAddress, policy: Policy) -> Policy:
+        return await self._policies.set(address, policy)
 
-    async def pause(self, address: QueueAddress) -> Policy: ...
+    async def pause(self, address: QueueAddress) -> Policy:
+        """Nothing leaves any more; everything else goes on."""
+        return await self._policies.pause(address, is_paused=True)
 
-    async def resume(self, address: QueueAddress) -> Policy: ...
+    async def resume(self, address: QueueAddress) -> Policy:
+        return await self._policies.pause(address, is_paused=False)

@@ -1,0 +1,132 @@
+"""Arrivals: messages become durable in one commit, and then whoever waits is told."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.common import failpoint
+from holdfast.common.clock import SteadyClock
+from holdfast.common.ids import uuid7
+from holdfast.queue import records
+from holdfast.queue.dispatchers import Dispatchers
+from holdfast.queue.errors import BatchTooLarge
+from holdfast.queue.limits import QueueLimits
+from holdfast.queue.messages import (
+    BATCH_MAX,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    EnqueueOrder,
+    Message,
+    QueueAddress,
+)
+from holdfast.queue.records import Writes, keys_of
+from holdfast.queue.view import WallTime, message_view
+from holdfast.queue.window import Entry
+from holdfast.storage.errors import InvalidBatch, StorageError
+from holdfast.storage.intake import Content
+from holdfast.storage.layers_pb2 import MessageState, QueueMessage, QueuePolicy
+from holdfast.storage.port import Store
+from holdfast.storage.records_pb2 import Payload
+from holdfast.storage.tables import blob_message
+
+
+class Arrival(NamedTuple):
+    """A message on its way into the store."""
+
+    address: QueueAddress
+    message_id: str
+    place: bytes
+    message: QueueMessage
+    state: MessageState
+
+    def entry(self, revision: int) -> Entry:
+        return Entry(self.message_id, self.place, revision, self.state, self.message)
+
+
+class Arrivals:
+    """Enqueue, for one message or many."""
+
+    def __init__(
+        self, store: Store, clock: SteadyClock, dispatchers: Dispatchers, limits: QueueLimits
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._dispatchers = dispatchers
+        self._limits = limits
+
+    async def enqueue(self, orders: Sequence[tuple[EnqueueOrder, Content]]) -> list[Message]:
+        """All in one commit, or none."""
+        if len(orders) > BATCH_MAX:
+            raise BatchTooLarge(f"at most {BATCH_MAX} messages in one call")
+        policies = [(await self._dispatchers.loaded(order.address)).policy for order, _ in orders]
+        # From here to the commit nothing waits: the order of ids and times is the order of commits.
+        writes = Writes()
+        now_ms = self._clock.now_ms()
+        arrivals = [
+            self._add(writes, order, content, policy, now_ms)
+            for (order, content), policy in zip(orders, policies, strict=True)
+        ]
+        await self._commit(writes, arrivals)
+        time = WallTime(self._clock)
+        return [
+            message_view(arrival.address, arrival.message_id, arrival.message, arrival.state, time)
+            for arrival in arrivals
+        ]
+
+    def _add(
+        self, writes: Writes, order: EnqueueOrder, content: Content, policy: QueuePolicy, now_ms: int
+    ) -> Arrival:
+        ttl_s = order.ttl_s or policy.ttl_s
+        message = QueueMessage(
+            enqueued_at_ms=now_ms,
+            visibility_s=order.visibility_s or policy.visibility_s or self._limits.visibility_s_default,
+            content_type=order.content_type,
+            attributes=order.attributes,
+            payload=_payload(content),
+        )
+        state = MessageState(
+            max_attempts=order.max_attempts or policy.max_attempts or self._limits.max_attempts_default,
+            deadline_ms=now_ms + ttl_s * 1000 if ttl_s else 0,
+            correlation_id=order.correlation_id,
+            priority=max(PRIORITY_MIN, min(PRIORITY_MAX, order.priority)),
+            visible_at_ms=now_ms + int(order.delay_s * 1000),
+        )
+        message_id = uuid7()
+        place = records.add_new(writes, keys_of(order.address), message_id, message, state)
+        return Arrival(order.address, message_id, place, message, state)
+
+    async def _commit(self, writes: Writes, arrivals: Sequence[Arrival]) -> None:
+        if failpoint.ARMED:
+            failpoint.hit("queue.enqueue.commit")
+        try:
+            revision = await self._store.commit(writes.batch)
+        except asyncio.CancelledError:
+            # The commit may still happen, and then somebody has to be told.
+            self._dispatchers.spawn(self._tell_later(arrivals))
+            raise
+        except InvalidBatch as error:
+            raise BatchTooLarge(
+                "the messages are more than one commit takes; send fewer at a time"
+            ) from error
+        for arrival in arrivals:
+            self._dispatchers.tell(arrival.address, [arrival.entry(revision)])
+        if failpoint.ARMED:
+            failpoint.hit("queue.enqueue.answer")
+
+    async def _tell_later(self, arrivals: Sequence[Arrival]) -> None:
+        """All of them came with one commit, or none."""
+        try:
+            record = await self._store.transact(lambda tx: tx.get(arrivals[0].place))
+        except StorageError:
+            for arrival in arrivals:
+                self._dispatchers.reset(arrival.address)
+            return
+        if record is not None:
+            for arrival in arrivals:
+                self._dispatchers.tell(arrival.address, [arrival.entry(record.mod_revision)])
+
+
+def _payload(content: Content) -> Payload:
+    if content.blob is None:
+        return Payload(inline=content.inline, size_bytes=content.size_bytes)
+    return Payload(blob=blob_message(content.blob), size_bytes=content.size_bytes)

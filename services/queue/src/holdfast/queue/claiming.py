@@ -1,0 +1,123 @@
+"""Claims: a message, its count of deliveries and its lease change hands in one commit.
+
+Who claims knows the record it claims by its revision, so a claim reads nothing; if somebody else was faster, the commit
+fails, the record is read again, and the consumer goes on waiting.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from holdfast.common import failpoint
+from holdfast.common.clock import SteadyClock
+from holdfast.common.ids import new_xid
+from holdfast.queue import records, rules
+from holdfast.queue.dispatcher import Dispatcher
+from holdfast.queue.dispatchers import Dispatchers
+from holdfast.queue.ending import Endings
+from holdfast.queue.messages import Delivery, DequeueOrder
+from holdfast.queue.records import MESSAGES, TAKEN, Writes
+from holdfast.queue.rules import Fate
+from holdfast.queue.view import WallTime, delivery_view
+from holdfast.queue.window import Entry
+from holdfast.storage.errors import Conflict, StorageError
+from holdfast.storage.layers_pb2 import MessageState, QueueMessage
+from holdfast.storage.port import Store
+
+
+class Claims:
+    """Claims without a transaction of the caller's and without state: the ordinary ones."""
+
+    def __init__(self, store: Store, clock: SteadyClock, dispatchers: Dispatchers, endings: Endings) -> None:
+        self._store = store
+        self._clock = clock
+        self._dispatchers = dispatchers
+        self._endings = endings
+
+    async def claim(
+        self, queue: Dispatcher, entries: Sequence[Entry], order: DequeueOrder, visibility_s: int
+    ) -> list[Delivery]:
+        """Those that could be claimed, all in one commit; none if somebody was faster."""
+        keys = queue.keys
+        carried = await self.carried(queue, entries)
+        now_ms = self._clock.now_ms()
+        writes = Writes()
+        claims: list[tuple[Entry, MessageState, QueueMessage]] = []
+        for entry, message in carried:
+            state = rules.claimed(
+                entry.state,
+                lease_id=new_xid(),
+                txn_id=new_xid(),
+                owner=order.owner,
+                is_enlisted=False,
+                visibility_s=visibility_s,
+                now_ms=now_ms,
+            )
+            writes.expect(entry.key, entry.revision)
+            records.take(writes, keys, entry.message_id, entry.key, state)
+            claims.append((entry, state, message))
+        if not claims or not await self._commit(queue, writes, claims):
+            return []
+        time = WallTime(self._clock)
+        return [
+            delivery_view(queue.address, entry.message_id, message, state, time)
+            for entry, state, message in claims
+        ]
+
+    async def carried(self, queue: Dispatcher, entries: Sequence[Entry]) -> list[tuple[Entry, QueueMessage]]:
+        """The entries that may be delivered, with what they carry."""
+        missing = [queue.keys.message(entry.message_id) for entry in entries if entry.message is None]
+        found = await self._store.get_many(missing) if missing else {}
+        now_ms = self._clock.now_ms()
+        carried: list[tuple[Entry, QueueMessage]] = []
+        for entry in entries:
+            message = entry.message
+            if message is None:
+                record = found.get(queue.keys.message(entry.message_id))
+                if record is None:  # Acked or purged while it was on its way out of the window.
+                    queue.forget(entry.message_id)
+                    continue
+                message = MESSAGES.decode(record)
+            if rules.fate(entry.state, now_ms) is not Fate.READY:
+                self._endings.end_soon(queue, entry)
+                continue
+            carried.append((entry, message))
+        return carried
+
+    async def _commit(
+        self,
+        queue: Dispatcher,
+        writes: Writes,
+        claims: Sequence[tuple[Entry, MessageState, QueueMessage]],
+    ) -> bool:
+        if failpoint.ARMED:
+            failpoint.hit("queue.claim.commit")
+        try:
+            revision = await self._store.commit(writes.batch)
+        except Conflict:
+            await self.read_again(queue, [entry for entry, _, _ in claims])
+            return False
+        except asyncio.CancelledError:
+            # The commit may still happen. Nobody is left to hold what it claims, so it is given back.
+            for entry, state, _ in claims:
+                self._dispatchers.spawn(
+                    self._endings.give_back(queue.address, entry.message_id, state.lease_id)
+                )
+            raise
+        except StorageError:
+            queue.reset()
+            raise
+        for entry, state, _ in claims:
+            queue.window.taken(entry, queue.keys.taken(entry.message_id), state, revision)
+        if failpoint.ARMED:
+            failpoint.hit("queue.claim.answer")
+        return True
+
+    async def read_again(self, queue: Dispatcher, entries: Sequence[Entry]) -> None:
+        """Somebody was faster: see what they made of these."""
+        for entry in entries:
+            queue.window.forget(entry.message_id)
+            taken_key = queue.keys.taken(entry.message_id)
+            found = await self._store.get_many([taken_key, entry.key])
+            record = found.get(taken_key) or found.get(entry.key)
+            if record is not None:
+                queue.tell([Entry(entry.message_id, record.key, record.mod_revision, TAKEN.decode(record))])

@@ -1,0 +1,104 @@
+"""Dead letters: looked at, driven back into their queue, or thrown away."""
+
+from collections.abc import Sequence
+
+from holdfast.common.clock import SteadyClock
+from holdfast.queue import records, rules
+from holdfast.queue.dispatchers import Dispatchers
+from holdfast.queue.ending import Endings
+from holdfast.queue.messages import DeadLetter, QueueAddress
+from holdfast.queue.records import DEAD, keys_of
+from holdfast.queue.view import WallTime, dead_letter_view
+from holdfast.queue.window import Entry
+from holdfast.storage.keys import unpack
+from holdfast.storage.layers_pb2 import DeadLetterRecord, MessageState
+from holdfast.storage.port import RANGE_LIMIT_MAX, Store, Transaction
+
+PAGE_LETTERS = 50  # As many as fit into one commit when each carries as much as a record may.
+LISTED_BYTES_MAX = 8 << 20
+
+
+class DeadLetters:
+    """The messages that used up their attempts."""
+
+    def __init__(self, store: Store, clock: SteadyClock, dispatchers: Dispatchers, endings: Endings) -> None:
+        self._store = store
+        self._clock = clock
+        self._dispatchers = dispatchers
+        self._endings = endings
+
+    async def list(self, address: QueueAddress, limit: int, after: str = "") -> list[DeadLetter]:
+        """In order of message id, from behind `after` on; fewer than asked for when they are large."""
+        await self._endings.finished(address)
+        time = WallTime(self._clock)
+        listed: list[DeadLetter] = []
+        start = keys_of(address).dead(after) + b"\x00" if after else None
+        size_bytes = 0
+        while len(listed) < limit and size_bytes < LISTED_BYTES_MAX:
+            count_max = min(PAGE_LETTERS, limit - len(listed))
+            rows = await DEAD.range(self._store, *address, limit=count_max, start=start)
+            for row in rows:
+                listed.append(dead_letter_view(address, str(row.parts[-1]), row.message, time))
+                size_bytes += len(row.record.value)
+            if len(rows) < count_max:
+                break
+            start = rows[-1].record.key + b"\x00"
+        return listed
+
+    async def redrive(self, address: QueueAddress, ids: Sequence[str] | None, limit: int) -> int:
+        """Back into the queue with a fresh count of failures; None: the oldest `limit`. Returns how many."""
+        return sum([await self._redrive(address, page) for page in await self._pages(address, ids, limit)])
+
+    async def purge(self, address: QueueAddress, ids: Sequence[str] | None, limit: int) -> int:
+        """Away for ever; None: the oldest `limit`. Returns how many."""
+        return sum([await self._purge(address, page) for page in await self._pages(address, ids, limit)])
+
+    async def _pages(
+        self, address: QueueAddress, ids: Sequence[str] | None, limit: int
+    ) -> Sequence[Sequence[str]]:
+        if ids is None:
+            start, end = DEAD.bounds(*address)
+            found = await self._store.range(
+                start, end, limit=max(1, min(limit, RANGE_LIMIT_MAX)), keys_only=True
+            )
+            ids = [str(unpack(record.key)[-1]) for record in found]
+        chosen = ids[:limit]
+        return [chosen[start : start + PAGE_LETTERS] for start in range(0, len(chosen), PAGE_LETTERS)]
+
+    async def _redrive(self, address: QueueAddress, ids: Sequence[str]) -> int:
+        keys = keys_of(address)
+
+        async def redrive(tx: Transaction) -> int:
+            now_ms = self._clock.now_ms()
+            letters = await self._read(tx, address, ids)
+            for message_id, letter in letters.items():
+                tx.delete(keys.dead(message_id))
+                ready = rules.redriven(letter.state, now_ms)
+                place = records.add_new(tx, keys, message_id, letter.message, ready)
+                self._tell_later(tx, address, message_id, place, ready)
+            return len(letters)
+
+        return await self._store.transact(redrive)
+
+    async def _purge(self, address: QueueAddress, ids: Sequence[str]) -> int:
+        async def purge(tx: Transaction) -> int:
+            letters = await self._read(tx, address, ids)
+            for message_id in letters:
+                tx.delete(keys_of(address).dead(message_id))
+            return len(letters)
+
+        return await self._store.transact(purge)
+
+    async def _read(
+        self, tx: Transaction, address: QueueAddress, ids: Sequence[str]
+    ) -> dict[str, DeadLetterRecord]:
+        keys = {message_id: keys_of(address).dead(message_id) for message_id in ids}
+        found = await tx.get_many(list(keys.values()))
+        return {message_id: DEAD.decode(found[key]) for message_id, key in keys.items() if key in found}
+
+    def _tell_later(
+        self, tx: Transaction, address: QueueAddress, message_id: str, place: bytes, ready: MessageState
+    ) -> None:
+        tx.after_commit(
+            lambda revision: self._dispatchers.tell(address, [Entry(message_id, place, revision, ready)])
+        )

@@ -1,0 +1,305 @@
+"""The dispatcher of one queue: hands what is ready to whoever waits, first come, first served.
+
+It only says who may try to take what; the commit of the claim decides. Everything here is a cache of the store, filled
+page by page, told of each commit of this process, and emptied when in doubt.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
+
+from holdfast.common.clock import SteadyClock
+from holdfast.queue.messages import QueueAddress
+from holdfast.queue.pace import Pace
+from holdfast.queue.records import MESSAGES, POLICIES, READY, TAKEN, keys_of
+from holdfast.queue.window import Entry, Order, Window
+from holdfast.storage.layers_pb2 import QueuePolicy
+from holdfast.storage.port import RANGE_LIMIT_MAX, Record, Store
+from holdfast.storage.tables import Table
+
+PAGE_ENTRIES = 128
+CACHED_MESSAGE_BYTES_MAX = 4 << 10  # A larger one is read when it leaves.
+
+
+class Surroundings(Protocol):
+    """What a dispatcher needs of the service around it."""
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run it on; whoever stops the service waits for it."""
+        ...
+
+    def lapsed(self, dispatcher: "Dispatcher", entry: Entry) -> bool:
+        """The lease ran out. True: it may be delivered again; False: it will be told what became of it."""
+        ...
+
+
+class Waiter:
+    """One consumer in the line: up to `count_max` entries, by the future, when its turn comes."""
+
+    __slots__ = ("count_max", "turn")
+
+    def __init__(self, count_max: int) -> None:
+        self.count_max = count_max
+        self.turn: asyncio.Future[list[Entry]] = asyncio.get_running_loop().create_future()
+
+
+class Dispatcher:
+    """The window on one queue, its line of consumers, and one timer."""
+
+    def __init__(
+        self,
+        address: QueueAddress,
+        store: Store,
+        clock: SteadyClock,
+        surroundings: Surroundings,
+        out_max: int,
+    ) -> None:
+        self.address = address
+        self.keys = keys_of(address)
+        self.window = Window()
+        self.policy = QueuePolicy()
+        self.is_loaded = False
+        self.consumers = 0  # In the line, or with a stream.
+        self.watchers: set[Callable[[], None]] = set()
+        self._store = store
+        self._clock = clock
+        self._surroundings = surroundings
+        self._out_max = out_max
+        self._line: dict[Waiter, None] = {}
+        self._pace = Pace(0.0, clock.now_ms())
+        self._loading = asyncio.Lock()
+        self._reading = asyncio.Lock()
+        self._is_reading_on = False
+        self._has_missed = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+
+    @property
+    def waiting_consumers(self) -> int:
+        return len(self._line)
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.consumers or self.watchers or self._loading.locked() or self._reading.locked())
+
+    @property
+    def is_full(self) -> bool:
+        """As many are out as may be."""
+        return self.window.out >= self._out_max
+
+    # -- the store
+
+    async def load(self) -> None:
+        """Read what is out, and the first of what is ready."""
+        async with self._loading:
+            if self.is_loaded:
+                return
+            await self._read_policy()
+            await self._read_taken()
+            await self._read_ready()
+            self.is_loaded = True
+        self.pump()
+
+    def reset(self) -> None:
+        """Memory may be wrong: read again. The consumers stay in the line."""
+        self.window = Window()
+        self.is_loaded = False
+        if self._line or self.watchers:
+            self._surroundings.spawn(self.load())
+
+    async def _read_policy(self) -> None:
+        self.set_policy(await POLICIES.get(self._store, *self.address) or QueuePolicy())
+
+    def set_policy(self, policy: QueuePolicy) -> None:
+        self.policy = policy
+        self._pace = Pace(policy.deliveries_per_s, self._clock.now_ms())
+
+    async def _read_taken(self) -> None:
+        start, end = TAKEN.bounds(*self.address)
+        while records := await self._store.range(start, end, limit=RANGE_LIMIT_MAX):
+            for record in records:
+                self.window.add(_entry(TAKEN, record), self._clock.now_ms())
+            start = records[-1].key + b"\x00"
+
+    async def _read_ready(self) -> None:
+        """One page of each priority: what a page shows of a priority is all of it but for the last one in it."""
+        start, end = READY.bounds(*self.address)
+        while page := await self._read_page(start, end):
+            self._add_all(page)
+            if len(page) < PAGE_ENTRIES:
+                return
+            last = page[-1].order
+            self.window.set_horizon(last)
+            start = READY.bounds(*self.address, last.priority)[1]
+
+    async def _read_behind(self, horizon: Order) -> None:
+        """The next page of one priority."""
+        _, end = READY.bounds(*self.address, horizon.priority)
+        self._has_missed = False
+        page = await self._read_page(self.keys.ready(*horizon) + b"\x00", end)
+        self.window.lift_horizon(horizon.priority)
+        self._add_all(page)
+        if len(page) == PAGE_ENTRIES or self._has_missed:
+            self.window.set_horizon(page[-1].order if page else horizon)
+
+    async def _read_page(self, start: bytes, end: bytes) -> list[Entry]:
+        records = await self._store.range(start, end, limit=PAGE_ENTRIES)
+        entries = [_entry(READY, record) for record in records]
+        found = await self._store.get_many([self.keys.message(entry.message_id) for entry in entries])
+        for entry in entries:
+            message = found.get(self.keys.message(entry.message_id))
+            if message is not None and len(message.value) <= CACHED_MESSAGE_BYTES_MAX:
+                entry.message = MESSAGES.decode(message)
+        return entries
+
+    def _add_all(self, entries: Sequence[Entry]) -> None:
+        now_ms = self._clock.now_ms()
+        for entry in entries:
+            self.window.add(entry, now_ms)
+
+    # -- what commits of this process tell
+
+    def tell(self, entries: Sequence[Entry]) -> None:
+        """These are ready or taken now."""
+        self._has_missed = True  # A page that is being read may be older than these, and they lie behind it.
+        self._add_all(entries)
+        self.pump()
+
+    def forget(self, message_id: str) -> None:
+        """It is gone from this queue."""
+        self.window.forget(message_id)
+        if self._line or self.watchers:
+            self.pump()
+
+    def put_back(self, entries: Sequence[Entry]) -> None:
+        """They were handed out and not taken."""
+        for entry in entries:
+            self.window.offer(entry)
+        self.pump()
+
+    # -- consumers
+
+    async def take(self, count_max: int) -> list[Entry]:
+        """What is ready now, unless somebody was here before; may be nothing."""
+        if self._line:
+            return []
+        self._advance()
+        if self.window.gap(self._clock.now_ms()) is not None:
+            await self._close_gaps()
+            if self._line:
+                return []
+        entries = self._pop(count_max)
+        self._set_timer()
+        self._tell_watchers()
+        return entries
+
+    async def head(self) -> Entry | None:
+        """The message that would leave next, also if it has to be read first."""
+        self._advance()
+        await self._close_gaps()
+        return self.window.head()
+
+    def join(self, count_max: int) -> Waiter:
+        waiter = Waiter(count_max)
+        self._line[waiter] = None
+        self.pump()
+        return waiter
+
+    def leave(self, waiter: Waiter) -> None:
+        """It has what it waited for, or gave up; what it was handed in that moment goes to the next one."""
+        self._line.pop(waiter, None)
+        if waiter.turn.cancelled() or not waiter.turn.done():
+            waiter.turn.cancel()
+        elif waiter.turn.exception() is None:
+            self.put_back(waiter.turn.result())
+
+    def pump(self) -> None:
+        """Hand out what is ready, and have the timer call again when the next one is."""
+        if not self.is_loaded:
+            return
+        self._advance()
+        while self._line:
+            if self.window.gap(self._clock.now_ms()) is not None:
+                self._read_on_soon()
+                break
+            waiter = next(iter(self._line))
+            if waiter.turn.done():
+                del self._line[waiter]
+                continue
+            entries = self._pop(waiter.count_max)
+            if not entries:
+                break
+            del self._line[waiter]
+            waiter.turn.set_result(entries)
+        self._set_timer()
+        self._tell_watchers()
+
+    def _tell_watchers(self) -> None:
+        for changed in self.watchers:
+            changed()
+
+    def _read_on_soon(self) -> None:
+        if not self._is_reading_on:
+            self._is_reading_on = True
+            self._surroundings.spawn(self._read_on())
+
+    async def _read_on(self) -> None:
+        try:
+            await self._close_gaps()
+        finally:
+            self._is_reading_on = False
+        self.pump()
+
+    async def _close_gaps(self) -> None:
+        async with self._reading:
+            while (horizon := self.window.gap(self._clock.now_ms())) is not None:
+                await self._read_behind(horizon)
+                self._advance()
+
+    def _pop(self, count_max: int) -> list[Entry]:
+        if self.policy.is_paused:
+            return []
+        count_max = min(count_max, self._out_max - self.window.out)
+        allowed = self._pace.allowed(self._clock.now_ms())
+        if allowed is not None:
+            count_max = min(count_max, allowed)
+        entries: list[Entry] = []
+        while len(entries) < count_max and (entry := self.window.pop()) is not None:
+            entries.append(entry)
+        if allowed is not None:
+            self._pace.spend(len(entries))
+        return entries
+
+    def _advance(self) -> None:
+        for entry in self.window.advance(self._clock.now_ms()):
+            if self._surroundings.lapsed(self, entry):
+                self.window.offer(entry)
+
+    # -- time
+
+    def _set_timer(self) -> None:
+        due_ms = self.window.next_due_ms(self._clock.now_ms())
+        if self._line and self.policy.deliveries_per_s and self.window.head() is not None:
+            next_ms = self._pace.next_ms()
+            due_ms = next_ms if due_ms is None else min(due_ms, next_ms)
+        if due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):
+            return  # A timer that comes too early sets the right one.
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_s = max(0, due_ms - self._clock.now_ms()) / 1000
+        self._timer_ms = due_ms
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.pump()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _entry(table: Table[Any], record: Record) -> Entry:
+    row = table.row(record)
+    return Entry(str(row.parts[-1]), record.key, record.mod_revision, row.message)

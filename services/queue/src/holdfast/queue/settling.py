@@ -1,0 +1,152 @@
+"""What a consumer does with its delivery: ack, nack, extend. Each is one commit, with everything that follows from it.
+
+The lease is judged in the very transaction that acts on it. An ack of the ordinary kind needs no transaction: what this
+process remembers of the lease is enough to accept it, because the commit expects it to be true.
+"""
+
+from collections.abc import Sequence
+
+from holdfast.common import failpoint
+from holdfast.common.clock import SteadyClock
+from holdfast.queue import records, rules
+from holdfast.queue.dispatchers import Dispatchers
+from holdfast.queue.ending import Endings
+from holdfast.queue.errors import MessageLeaseMismatch, MessageNotFound
+from holdfast.queue.messages import (
+    Acked,
+    Extended,
+    ExtendOrder,
+    LeaseClaim,
+    NackIntent,
+    NackOrder,
+    Requeued,
+)
+from holdfast.queue.records import TAKEN, Writes, keys_of
+from holdfast.queue.view import WallTime
+from holdfast.queue.window import Entry, Place
+from holdfast.storage.errors import Conflict
+from holdfast.storage.layers_pb2 import MessageState
+from holdfast.storage.port import Store, Transaction
+
+
+class Settlements:
+    """The deliveries of one store."""
+
+    def __init__(self, store: Store, clock: SteadyClock, dispatchers: Dispatchers, endings: Endings) -> None:
+        self._store = store
+        self._clock = clock
+        self._dispatchers = dispatchers
+        self._endings = endings
+
+    # -- ack
+
+    async def ack(self, claim: LeaseClaim) -> Acked:
+        known = await self._ack_known([claim])
+        correlation_id = known[0] if known is not None else await self._ack_read(claim)
+        if failpoint.ARMED:
+            failpoint.hit("queue.ack.answer")
+        return Acked(correlation_id)
+
+    async def ack_known(self, claims: Sequence[LeaseClaim]) -> list[Acked] | None:
+        """All of them in one commit, if all are known to be held; else none."""
+        known = await self._ack_known(claims)
+        return None if known is None else [Acked(correlation_id) for correlation_id in known]
+
+    async def _ack_known(self, claims: Sequence[LeaseClaim]) -> list[str] | None:
+        now_ms = self._clock.now_ms()
+        writes = Writes()
+        correlation_ids: list[str] = []
+        for claim in claims:
+            entry = self._known(claim, now_ms)
+            if entry is None:
+                return None
+            writes.expect(entry.key, entry.revision)
+            keys = keys_of(claim.address)
+            records.remove(writes, keys, claim.message_id, entry.key, entry.state)
+            correlation_ids.append(entry.state.correlation_id)
+        if failpoint.ARMED:
+            failpoint.hit("queue.ack.commit")
+        try:
+            await self._store.commit(writes.batch)
+        except Conflict:
+            return None
+        for claim in claims:
+            self._dispatchers.forget(claim.address, claim.message_id)
+        return correlation_ids
+
+    def _known(self, claim: LeaseClaim, now_ms: int) -> Entry | None:
+        """What is remembered of the delivery, if that is enough to accept the claim."""
+        queue = self._dispatchers.find(claim.address)
+        entry = None if queue is None else queue.window.get(claim.message_id)
+        if entry is None or entry.place is not Place.OUT:
+            return None
+        state = entry.state
+        is_plain = not (state.is_enlisted or state.has_state or claim.state)
+        return entry if is_plain and rules.is_claim_right(claim, state, now_ms) else None
+
+    async def _ack_read(self, claim: LeaseClaim) -> str:
+        async def ack(tx: Transaction) -> str:
+            state = await self._held(tx, claim)
+            keys = keys_of(claim.address)
+            records.remove(tx, keys, claim.message_id, keys.taken(claim.message_id), state)
+            tx.after_commit(lambda _: self._dispatchers.forget(claim.address, claim.message_id))
+            return state.correlation_id
+
+        return await self._store.transact(ack)
+
+    # -- nack
+
+    async def nack(self, order: NackOrder) -> Requeued:
+        async def nack(tx: Transaction) -> Requeued:
+            state = await self._held(tx, order.claim)
+            rules.check_etag(order.claim, state)
+            now_ms = self._clock.now_ms()
+            ready = rules.requeued(
+                state,
+                visible_at_ms=now_ms + int(order.delay_s * 1000),
+                last_error=order.last_error,
+                is_failure=order.intent is NackIntent.FAILURE,
+            )
+            await self._endings.free(tx, order.claim.address, order.claim.message_id, ready)
+            return Requeued(rules.etag(ready), ready.correlation_id)
+
+        if failpoint.ARMED:
+            failpoint.hit("queue.nack.commit")
+        requeued = await self._store.transact(nack)
+        if failpoint.ARMED:
+            failpoint.hit("queue.nack.answer")
+        return requeued
+
+    # -- extend
+
+    async def extend(self, order: ExtendOrder) -> Extended:
+        claim = order.claim
+        keys = keys_of(claim.address)
+
+        async def extend(tx: Transaction) -> MessageState:
+            state = await self._held(tx, claim)
+            rules.check_etag(claim, state)
+            kept = rules.extended(state, order.extend_by_s or state.visibility_s, self._clock.now_ms())
+            place = records.take(tx, keys, claim.message_id, keys.taken(claim.message_id), kept)
+            tx.after_commit(
+                lambda revision: self._dispatchers.tell(
+                    claim.address, [Entry(claim.message_id, place, revision, kept)]
+                )
+            )
+            return kept
+
+        kept = await self._store.transact(extend)
+        expires_at_s = WallTime(self._clock).unix_s(kept.expires_at_ms)
+        return Extended(expires_at_s, kept.visibility_s, rules.etag(kept), 0, kept.correlation_id)
+
+    # -- small parts
+
+    async def _held(self, tx: Transaction, claim: LeaseClaim) -> MessageState:
+        keys = keys_of(claim.address)
+        state = await TAKEN.get(tx, *claim.address, claim.message_id)
+        if state is None:
+            if await tx.get(keys.message(claim.message_id)) is None:
+                raise MessageNotFound("message already removed")
+            raise MessageLeaseMismatch("the message is not delivered to anybody; dequeue it again")
+        rules.check_claim(claim, state, self._clock.now_ms())
+        return state
