@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
@@ -28,6 +28,8 @@ from holdfast.common.wire_errors import error_answer
 
 Result = TypeVar("Result")
 
+_LAST: Final[tuple[Header, ...]] = ((b"connection", b"close"),)
+
 
 class ExpressEndpoint:
     """The ASGI application of one route."""
@@ -48,17 +50,16 @@ class ExpressEndpoint:
         except ClientGone:
             return
         except HoldfastError as error:
-            await _send_early(error_answer(error), request_id, body, send)
+            await send_answer(error_answer(error), request_id, send, extra=_LAST)
             return
         request = self._request(scope, collected or b"", request_id)
         chunks = body if collected is None else None
         answer = await _until_hang_up(execute(self._route, request, self._hooks, chunks), body)
         if isinstance(answer, StreamAnswer):
             await _until_hang_up(_send_stream(answer, request, extensions, send), body)
-        elif answer is not None and body.is_complete:
-            await send_answer(answer, request_id, send)
         elif answer is not None:
-            await _send_early(answer, request_id, body, send)
+            # A request whose body is not read to its end is the last one of its connection.
+            await send_answer(answer, request_id, send, extra=() if body.is_complete else _LAST)
 
     def _request(self, scope: Scope, body: bytes, request_id: str) -> Request:
         return Request(
@@ -73,21 +74,12 @@ class ExpressEndpoint:
         )
 
 
-async def send_answer(
-    answer: Answer, request_id: str, send: Send, *, extra: tuple[Header, ...] = (), more_body: bool = False
-) -> None:
+async def send_answer(answer: Answer, request_id: str, send: Send, *, extra: tuple[Header, ...] = ()) -> None:
     """Send an answer with the headers that the lane would give it."""
     answer = checked(answer, request_id)
     headers = [*header_list(answer, request_id), *extra]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body, "more_body": more_body})
-
-
-async def _send_early(answer: Answer, request_id: str, body: RequestBody, send: Send) -> None:
-    """Answer a request whose body is not read to its end: it is the last one of its connection."""
-    await send_answer(answer, request_id, send, extra=((b"connection", b"close"),), more_body=True)
-    await body.linger()
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+    await send({"type": "http.response.body", "body": answer.body, "more_body": False})
 
 
 async def _send_stream(

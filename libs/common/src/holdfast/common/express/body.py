@@ -2,14 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Final
 
 from starlette.types import Receive
 
 from holdfast.common.express.message import Header
 from holdfast.common.express.route import Route
-
-_LINGER_S: Final = 2.0
 
 
 class ClientGone(Exception):
@@ -63,16 +60,6 @@ class RequestBody(AsyncIterator[bytes]):
         await self._is_over.wait()
         while not self._is_gone:
             self._is_gone = (await self._receive())["type"] == "http.disconnect"
-
-    async def linger(self) -> None:
-        """Drop for a while what still comes in: closing with unread input could reset the answer away."""
-        try:
-            async with asyncio.timeout(_LINGER_S):
-                while not self.is_complete and not self._is_gone:
-                    message = await self._receive()
-                    self.is_complete = not message.get("more_body", False)
-        except TimeoutError:
-            pass
 
     async def _next_piece(self) -> bytes:
         message = await self._receive()

@@ -456,7 +456,7 @@ class ExpressProtocol(HttpToolsProtocol):
         if self._http.should_upgrade() and has_body(self.headers):
             raise InvalidRequest("a request with a body cannot ask for an upgrade")
         self.scope = self._make_scope(version)
-        self.cycle = Cycle(
+        cycle = Cycle(
             scope=self.scope,
             transport=self.transport,
             flow=self.flow,
@@ -469,10 +469,12 @@ class ExpressProtocol(HttpToolsProtocol):
             keep_alive=self._http.should_keep_alive() and not is_http_1_0 and not self.lane.is_closing,
             on_response=self.on_response_complete,
         )
+        cycle.linger = self._on_early_response
+        self.cycle = cycle
         if self._is_busy:
-            self._wait_in_line(self.cycle)
+            self._wait_in_line(cycle)
         else:
-            self._start_cycle(self.cycle)
+            self._start_cycle(cycle)
 
     def _make_scope(self, version: str) -> HTTPScope:
         scope = target_scope(self.url, self.headers)
@@ -542,7 +544,19 @@ class ExpressProtocol(HttpToolsProtocol):
 
     def _send_refusal(self, error: HoldfastError) -> None:
         self.transport.write(render_refusal(error, correlation_id_of(self.headers), self.lane.common_head))
-        # Closing with unread input would reset the connection and could take the answer away from the client.
+        self._linger()
+
+    def _on_early_response(self) -> None:
+        """The last answer is out, and its request still comes in."""
+        self.server_state.total_requests += 1
+        self._running = None
+        self._is_busy = False
+        self._phase = _REFUSED
+        self._unparsed = b""
+        self._linger()
+
+    def _linger(self) -> None:
+        """Closing with unread input would reset the connection and could take the answer away from the client."""
         self._close_at_s = self.lane.now_s + self._limits.linger_s
         self.flow.resume_reading()
         if self.transport.can_write_eof():
