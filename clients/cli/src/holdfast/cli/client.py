@@ -11,7 +11,7 @@ from typing import IO, Annotated, Any
 
 import typer
 
-from holdfast.cli import client_attachments, client_edit, client_query, client_set, namespace
+from holdfast.cli import client_attachments, client_edit, client_query, client_set, namespace, queue
 from holdfast.cli.client_print import export_lines, pretty, print_members, print_write, printable, text_lines
 from holdfast.cli.client_target import (
     IfEtag,
@@ -34,7 +34,7 @@ app = typer.Typer(
     help="Work with a running plane. `acquire` exports what the other commands need; any option wins over it.",
     epilog='Example:  eval "$(holdfast client acquire --key orders)"; holdfast client get; holdfast client release',
 )
-for _part in (client_query, client_set, client_edit, client_attachments, namespace):
+for _part in (client_query, client_set, client_edit, client_attachments, namespace, queue):
     app.add_typer(_part.app)
 
 

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,7 +24,7 @@ def from_environment(name: str) -> list[str]:
     return [prefix + name for prefix in PREFIXES]
 
 
-_SERVER: dict[str, Any] = {
+SERVER: dict[str, Any] = {
     "server": Annotated[
         str,
         typer.Option(
@@ -125,16 +125,22 @@ def takes_target(
     *, key: bool = True, lease: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorate `def command(target: Target, …)`: it then takes the options that name server, key and lease."""
-    options = {**_SERVER, **(_KEY if key else {}), **(_LEASE if lease else {})}
+    return takes("target", {**SERVER, **(_KEY if key else {}), **(_LEASE if lease else {})}, Target)
+
+
+def takes(
+    parameter: str, options: Mapping[str, Any], make: Callable[..., object]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorate a command whose parameter of this name is made of these options."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        own = [item for item in inspect.signature(function).parameters.values() if item.name != "target"]
+        own = [item for item in inspect.signature(function).parameters.values() if item.name != parameter]
 
         @functools.wraps(function)
         def command(**arguments: Any) -> None:
             given = {name: arguments.pop(name) for name in options}
             try:
-                function(target=Target(**given), **arguments)
+                function(**{parameter: make(**given)}, **arguments)
             except ClientError as error:
                 raise failure(printable(str(error))) from None
 

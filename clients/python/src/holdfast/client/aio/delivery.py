@@ -111,6 +111,11 @@ class Delivery:
         return self._claim.lease_expires_at_unix
 
     @property
+    def visibility_s(self) -> float:
+        """How long it is ours from each extend on."""
+        return self._claim.visibility_s
+
+    @property
     def is_settled(self) -> bool:
         """Acked or nacked."""
         return self._claim.is_settled
