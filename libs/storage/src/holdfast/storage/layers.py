@@ -14,12 +14,13 @@ _HELD = "held"
 
 
 def held_key(txn_id: str, member: Member) -> bytes:
-    """Written by leases: there is a lease on this key under this transaction. The record is empty."""
+    """There is a lease on this member under this transaction: on a key, written by leases, or on a message that a
+    transaction has dequeued, written by queue. The record is empty."""
     return pack((_HELD, txn_id, member.namespace, member.key))
 
 
 async def held_members(tx: Transaction, txn_id: str) -> list[Member]:
-    """Every key that is leased under a transaction; one that joins or leaves meanwhile is a conflict."""
+    """Everything that is leased under a transaction; what joins or leaves meanwhile is a conflict."""
     start, end = prefix_range((_HELD, txn_id))
     records = await tx.range(start, end, limit=RANGE_LIMIT_MAX, expected=True)
     return [member_of(record.key) for record in records]

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from holdfast.storage.layers_pb2 import Lease
+from holdfast.storage.leasing import Claim
 from holdfast.storage.port import Transaction
 
 
@@ -21,6 +23,14 @@ class Member(NamedTuple):
     key: str
 
 
+class LeaseHeld(Exception):
+    """Somebody else holds the key, until then at least. Whoever asked for it decides what that means."""
+
+    def __init__(self, expires_at_ms: int) -> None:
+        super().__init__(f"held until {expires_at_ms}")
+        self.expires_at_ms = expires_at_ms
+
+
 class ResourceManager(Protocol):
     """A service that holds a part of what a transaction decides on."""
 
@@ -28,6 +38,10 @@ class ResourceManager(Protocol):
         self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
     ) -> None:
         """Add this service's writes to a storage transaction. Idempotent; what the transaction does not own stays."""
+        ...
+
+    async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+        """Its members belong together from now on and live until then at least; returns when the last of them ends."""
         ...
 
 
@@ -38,4 +52,54 @@ class Decider(Protocol):
         self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
     ) -> None:
         """Let every resource manager add its writes to `tx`: one commit, all or nothing."""
+        ...
+
+    async def join(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+        """Somebody joins these members: all of them live as long as the last one ends, because a transaction must not
+        lose one member and keep another; returns when that is."""
+        ...
+
+    async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+        """Let these members live until then at least; returns when the last of them ends."""
+        ...
+
+
+class Leaser(Protocol):
+    """Who leases keys, as a service sees it that hands out a key together with something of its own."""
+
+    async def grant(
+        self,
+        tx: Transaction,
+        member: Member,
+        owner: str,
+        txn_id: str,
+        expires_at_ms: int,
+        *,
+        is_explicit: bool,
+    ) -> Lease:
+        """An ordinary lease. LeaseHeld if somebody else has it."""
+        ...
+
+    async def extend(self, tx: Transaction, member: Member, claim: Claim, expires_at_ms: int) -> None:
+        """Let the lease end then; refused as keepalive refuses."""
+        ...
+
+    async def forget(self, tx: Transaction, member: Member) -> None:
+        """The key goes for ever, and with it its token."""
+        ...
+
+    def freed(self, members: Sequence[Member]) -> None:
+        """A decision that somebody else asked for was committed: whoever waits for these keys may try."""
+        ...
+
+
+class Sidecars(Protocol):
+    """Who keeps documents, as a service sees it that owns some of them."""
+
+    async def open_sidecar(self, tx: Transaction, member: Member) -> None:
+        """A document without content that queries do not show, unless there is one already."""
+        ...
+
+    async def forget_sidecar(self, tx: Transaction, member: Member, txn_id: str) -> None:
+        """The document goes, and all that belongs to it or is staged for it under this transaction."""
         ...

@@ -30,7 +30,7 @@ from holdfast.storage.leasing import (
     check_claim,
 )
 from holdfast.storage.port import RANGE_LIMIT_MAX, Store, Transaction
-from holdfast.storage.resource import Decider, Decision, Member
+from holdfast.storage.resource import Decider, Decision, LeaseHeld, Member
 
 WAITERS_PER_KEY_MAX = 10_000
 EXPIRE_RETRY_S = 1.0
@@ -150,27 +150,25 @@ class LeaseService:
         txn_id = wish.txn_id or new_xid()
         freed: list[Member] = []
 
-        async def grant(tx: Transaction) -> tuple[Lease, Current, list[tuple[Member, int]]]:
+        async def grant(tx: Transaction) -> tuple[Lease, Current]:
             freed.clear()
             return await self._grant_in(tx, wish, lease_id, txn_id, freed)
 
         try:
-            lease, current, prolonged = await self._store.transact(grant)
+            lease, current = await self._store.transact(grant)
         except asyncio.CancelledError:
             # The commit may still happen. Nobody is left to hold what it grants, so it is given back.
             self._spawn(self._withdraw(wish.member, lease_id))
             raise
-        for member, expires_at_ms in prolonged:
-            self._expiries.set(member, expires_at_ms)
         self._expiries.set(wish.member, lease.expires_at_ms)
-        self._freed([member for member in freed if member != wish.member])
+        self.freed([member for member in freed if member != wish.member])
         if failpoint.ARMED:
             failpoint.hit("acquire.answer")
         return Grant(lease_id, txn_id, lease.fencing_token, self._in_unix(wish.ttl_s), current)
 
     async def _grant_in(
         self, tx: Transaction, wish: Wish, lease_id: str, txn_id: str, freed: list[Member]
-    ) -> tuple[Lease, Current, list[tuple[Member, int]]]:
+    ) -> tuple[Lease, Current]:
         member = wish.member
         lease = await LEASES.get(tx, *member)
         document = await DOCUMENTS.get(tx, *member)
@@ -186,10 +184,10 @@ class LeaseService:
             freed += await self._end(tx, member, lease, Decision.ROLLBACK)
             lease = await LEASES.get(tx, *member)
         expires_at_ms = now_ms + wish.ttl_s * 1000
-        prolonged: list[tuple[Member, int]] = []
         if wish.txn_id:
-            prolonged = await self._join(tx, txn_id, expires_at_ms)
-            expires_at_ms = max([expires_at_ms, *[at_ms for _, at_ms in prolonged]])
+            # Everybody in the transaction belongs to it from now on, also the key that minted its id.
+            members = await held_members(tx, txn_id)
+            expires_at_ms = await self._decider.join(tx, txn_id, expires_at_ms, members)
         granted = Lease(
             lease_id=lease_id,
             owner=wish.owner,
@@ -201,21 +199,7 @@ class LeaseService:
         )
         LEASES.put(tx, granted, *member)
         tx.put(held_key(txn_id, member), b"")
-        return granted, current, prolonged
-
-    async def _join(self, tx: Transaction, txn_id: str, expires_at_ms: int) -> list[tuple[Member, int]]:
-        """Everybody in the transaction belongs to it from now on, also the key that minted its id, and all of them
-        live as long as the one that lives longest: a transaction must not lose one key and keep another."""
-        members = await held_members(tx, txn_id)
-        leases = [(member, await LEASES.get(tx, *member)) for member in members]
-        held = [(member, lease) for member, lease in leases if lease is not None and lease.txn_id == txn_id]
-        last_ms = max([expires_at_ms, *[lease.expires_at_ms for _, lease in held]])
-        for member, lease in held:
-            if not lease.is_explicit or lease.expires_at_ms != last_ms:
-                lease.is_explicit = True
-                lease.expires_at_ms = last_ms
-                LEASES.put(tx, lease, *member)
-        return [(member, last_ms) for member, _ in held]
+        return granted, current
 
     async def _withdraw(self, member: Member, lease_id: str) -> None:
         async def withdraw(tx: Transaction) -> list[Member]:
@@ -226,7 +210,7 @@ class LeaseService:
             tx.delete(held_key(lease.txn_id, member))
             return [member]
 
-        self._freed(await self._store.transact(withdraw))
+        self.freed(await self._store.transact(withdraw))
 
     async def _held_by_other(self, member: Member) -> Waiting:
         description = await self.describe(member)
@@ -239,29 +223,19 @@ class LeaseService:
     async def keepalive(self, member: Member, claim: Claim, ttl_s: int) -> int:
         """The new expiry in Unix seconds. The whole transaction is kept alive with its key."""
 
-        async def keep(tx: Transaction) -> list[tuple[Member, int]]:
+        async def keepalive(tx: Transaction) -> int:
             now_ms = self._clock.now_ms()
             lease = await self._checked(tx, member, claim, now_ms)
             lease.expires_at_ms = now_ms + ttl_s * 1000
             lease.updated_at_s = now_ms // 1000
             LEASES.put(tx, lease, *member)
-            kept = [(member, lease.expires_at_ms)]
             if lease.is_explicit:
                 others = [other for other in await held_members(tx, lease.txn_id) if other != member]
-                kept += [await self._keep_at_least(tx, other, lease) for other in others]
-            return kept
+                await self._decider.keep(tx, lease.txn_id, lease.expires_at_ms, others)
+            return lease.expires_at_ms
 
-        for kept, expires_at_ms in await self._store.transact(keep):
-            self._expiries.set(kept, expires_at_ms)
+        self._expiries.set(member, await self._store.transact(keepalive))
         return self._in_unix(ttl_s)
-
-    async def _keep_at_least(self, tx: Transaction, member: Member, model: Lease) -> tuple[Member, int]:
-        lease = await LEASES.get(tx, *member)
-        assert lease is not None and lease.txn_id == model.txn_id, "a held key without its lease"
-        if lease.expires_at_ms < model.expires_at_ms:
-            lease.expires_at_ms = model.expires_at_ms
-            LEASES.put(tx, lease, *member)
-        return member, lease.expires_at_ms
 
     # -- release
 
@@ -277,7 +251,7 @@ class LeaseService:
                 return []
             return await self._end(tx, member, lease, decision)
 
-        self._freed(await self._store.transact(release))
+        self.freed(await self._store.transact(release))
         if failpoint.ARMED:
             failpoint.hit("release.answer")
 
@@ -299,6 +273,77 @@ class LeaseService:
             if lease is not None and lease.lease_id and lease.txn_id == txn_id:
                 LEASES.put(tx, _cleared(lease, now_ms), *member)
             tx.delete(held_key(txn_id, member))
+
+    async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+        """As a resource manager: the leases of the transaction belong together and live until then at least."""
+        last_ms = 0
+        for member in members:
+            lease = await LEASES.get(tx, *member)
+            if lease is None or lease.txn_id != txn_id:
+                continue
+            if not lease.is_explicit or lease.expires_at_ms < expires_at_ms:
+                lease.is_explicit = True
+                lease.expires_at_ms = max(lease.expires_at_ms, expires_at_ms)
+                LEASES.put(tx, lease, *member)
+                self._expire_later(tx, member, lease.expires_at_ms)
+            last_ms = max(last_ms, lease.expires_at_ms)
+        return last_ms
+
+    # -- leases that another service hands out with something of its own
+
+    async def grant(
+        self,
+        tx: Transaction,
+        member: Member,
+        owner: str,
+        txn_id: str,
+        expires_at_ms: int,
+        *,
+        is_explicit: bool,
+    ) -> Lease:
+        """An ordinary lease. LeaseHeld if somebody else has it."""
+        lease = await LEASES.get(tx, *member)
+        now_ms = self._clock.now_ms()
+        if lease is not None and lease.lease_id:
+            if lease.expires_at_ms > now_ms:
+                raise LeaseHeld(lease.expires_at_ms)
+            await self._end(tx, member, lease, Decision.ROLLBACK)
+        granted = Lease(
+            lease_id=new_xid(),
+            owner=owner,
+            txn_id=txn_id,
+            is_explicit=is_explicit,
+            expires_at_ms=expires_at_ms,
+            fencing_token=(lease.fencing_token if lease is not None else 0) + 1,
+            updated_at_s=now_ms // 1000,
+        )
+        LEASES.put(tx, granted, *member)
+        tx.put(held_key(txn_id, member), b"")
+        self._expire_later(tx, member, expires_at_ms)
+        return granted
+
+    async def extend(self, tx: Transaction, member: Member, claim: Claim, expires_at_ms: int) -> None:
+        """Let the lease end then; refused as keepalive refuses."""
+        lease = await self._checked(tx, member, claim, self._clock.now_ms())
+        lease.expires_at_ms = expires_at_ms
+        LEASES.put(tx, lease, *member)
+        self._expire_later(tx, member, expires_at_ms)
+
+    async def forget(self, tx: Transaction, member: Member) -> None:
+        """The key goes for ever, and with it its token."""
+        lease = await LEASES.get(tx, *member)
+        if lease is not None:
+            LEASES.delete(tx, *member)
+            tx.delete(held_key(lease.txn_id, member))
+            tx.after_commit(lambda _: self.freed([member]))
+
+    def freed(self, members: Sequence[Member]) -> None:
+        """A decision was committed: these keys are free."""
+        for member in members:
+            self._expiries.forget(member)
+            self._lines.call(member)
+        if members:
+            self._on_end()
 
     # -- describe
 
@@ -325,7 +370,7 @@ class LeaseService:
             return await self._end_if_over(tx, member)
 
         try:
-            self._freed(await self._store.transact(expire))
+            self.freed(await self._store.transact(expire))
         except StorageError as error:
             _log.warn("lease.expire.failed", reason=error.detail)
             self._expiries.set(member, self._clock.now_ms() + int(EXPIRE_RETRY_S * 1000))
@@ -358,12 +403,8 @@ class LeaseService:
             refusal.current = Current.of(await DOCUMENTS.get(tx, *member))
             raise
 
-    def _freed(self, members: Sequence[Member]) -> None:
-        for member in members:
-            self._expiries.forget(member)
-            self._lines.call(member)
-        if members:
-            self._on_end()
+    def _expire_later(self, tx: Transaction, member: Member, expires_at_ms: int) -> None:
+        tx.after_commit(lambda _: self._expiries.set(member, expires_at_ms))
 
     def _in_unix(self, ttl_s: int) -> int:
         """Told in wall time, which is what the caller's clock shows; judged by the steady clock."""

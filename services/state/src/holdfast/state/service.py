@@ -16,6 +16,7 @@ from holdfast.state.intake import take_document
 from holdfast.state.staging import ANYTHING, NOTHING, Expectation, View
 from holdfast.storage.intake import INLINE_BYTES_MAX, Content, Intake, pieces_of
 from holdfast.storage.layers import DOCUMENTS, STAGES
+from holdfast.storage.layers_pb2 import Document, Stage
 from holdfast.storage.leasing import Claim
 from holdfast.storage.port import Store, Transaction
 from holdfast.storage.records_pb2 import Payload
@@ -156,6 +157,29 @@ class StateService:
                 DOCUMENTS.put(tx, published, *member, blobs=staging.blobs_of(published))
         if is_charged:
             STAGE_COSTS.delete(tx, txn_id)
+
+    async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+        """What is staged lives as long as its lease."""
+        return expires_at_ms
+
+    # -- documents that belong to something of another service
+
+    async def open_sidecar(self, tx: Transaction, member: Member) -> None:
+        """A document without content that queries do not show, unless there is one already."""
+        if await DOCUMENTS.get(tx, *member) is None:
+            DOCUMENTS.put(tx, Document(is_hidden=True), *member)
+
+    async def forget_sidecar(self, tx: Transaction, member: Member, txn_id: str) -> None:
+        """The document goes, and all that belongs to it or is staged for it under this transaction."""
+        await self.apply(tx, txn_id, Decision.ROLLBACK, [member])
+        document = await DOCUMENTS.get(tx, *member)
+        if document is None:
+            return
+        removal = staging.removed(document, Stage(version=document.version))
+        assert removal is not None, "something staged can always be removed"
+        STAGES.put(tx, removal, txn_id, *member)
+        await self.apply(tx, txn_id, Decision.COMMIT, [member])
+        DOCUMENTS.delete(tx, *member)
 
     # -- small parts
 

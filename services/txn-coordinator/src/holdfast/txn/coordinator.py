@@ -25,3 +25,15 @@ class Coordinator:
     ) -> None:
         for manager in self._managers:
             await manager.apply(tx, txn_id, decision, members)
+
+    async def join(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+        last_ms = await self.keep(tx, txn_id, expires_at_ms, members)
+        if last_ms > expires_at_ms:
+            await self.keep(tx, txn_id, last_ms, members)
+        return last_ms
+
+    async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+        last_ms = expires_at_ms
+        for manager in self._managers:
+            last_ms = max(last_ms, await manager.keep(tx, txn_id, expires_at_ms, members))
+        return last_ms
