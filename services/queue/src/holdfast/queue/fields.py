@@ -28,7 +28,7 @@ META_BYTES_MAX: Final = 256 << 10
 ATTRIBUTES_BYTES_MAX: Final = 64 << 10
 LAST_ERROR_BYTES_MAX: Final = 64 << 10
 CONTENT_TYPE_BYTES_MAX: Final = 255
-SECONDS_MAX: Final = 100 * 365 * 86_400
+SECONDS_MAX: Final = 50 * 365 * 86_400
 """Of delays, times to live and waits: beyond it a date has more digits than clients expect."""
 _COUNT_MAX: Final = (1 << 31) - 1
 
@@ -96,7 +96,7 @@ def queue_name(text: str, refusal: type[HoldfastError] = InvalidQueue) -> str:
     if name is None:
         raise refusal(
             f"queue: invalid queue name: invalid value {json.dumps(text.lower()[:200])} (allowed: lowercase letters, "
-            f"digits, '.', '_', '-', at most {NAME_BYTES_MAX})"
+            f"digits, '.', '_', '-')"
         )
     return name
 

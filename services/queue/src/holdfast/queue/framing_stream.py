@@ -17,7 +17,8 @@ from holdfast.common.logging import get_logger
 from holdfast.queue.errors import NoMessages
 from holdfast.queue.framing import head, headers_of, new_boundary
 from holdfast.queue.messages import Delivery
-from holdfast.queue.service import QueueService, Subscription
+from holdfast.queue.service import QueueService
+from holdfast.queue.subscription import Subscription
 
 _WRITE_BYTES: Final = 64 << 10
 """Small messages that are ready together go out together, up to about this size."""

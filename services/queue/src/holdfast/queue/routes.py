@@ -24,8 +24,6 @@ from holdfast.queue.errors import (
     MetadataChanged,
     NoMessages,
     QueueBusy,
-    StateFencingMismatch,
-    StateLeaseRequired,
     StateNotFound,
 )
 from holdfast.queue.fields import (
@@ -63,6 +61,7 @@ from holdfast.queue.schemas import (
 )
 from holdfast.queue.service import QueueService
 from holdfast.storage.intake import pieces_of
+from holdfast.storage.leasing import FencingMismatch, LeaseRequired
 
 PREFETCH_MAX: Final = 64
 UNBOUNDED: Final = 1 << 62
@@ -78,7 +77,7 @@ BAD_NAMES: Final = (MissingQueue, InvalidQueue, InvalidNamespace)
 CONSUMER_ERRORS: Final = (*BAD_NAMES, MissingOwner, InvalidTxn, NoMessages, QueueBusy, ShutdownDraining)
 _SETTLE_ERRORS: Final = (
     *(MissingFields, InvalidQueueKey, InvalidNamespace, MessageNotFound, MessageLeaseMismatch),
-    *(MessageLeaseExpired, MetadataChanged, StateNotFound, StateLeaseRequired, StateFencingMismatch),
+    *(MessageLeaseExpired, MetadataChanged, StateNotFound, LeaseRequired, FencingMismatch),
 )
 _MESSAGE_ID: Final = {"X-Correlation-Id": "That of the message; of the first, when there are several."}
 _CLAIM_EXAMPLE: Final = {"queue": "orders", "message_id": "…", "lease_id": "…", "meta_etag": "…"}
