@@ -1,5 +1,6 @@
 """The services of the plane in one process: wired to each other by function calls, over one store."""
 
+import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -11,6 +12,9 @@ from holdfast.common.settings import PlaneSettings
 from holdfast.leases.metrics import LeaseMetrics
 from holdfast.leases.routes import LeaseRoutes
 from holdfast.leases.service import LeaseService
+from holdfast.queue.doors import QueueDoors
+from holdfast.queue.limits import QueueLimits
+from holdfast.queue.service import QueueService
 from holdfast.state.attachment_routes import AttachmentRoutes
 from holdfast.state.attachments import AttachmentService
 from holdfast.state.metrics import AttachmentMetrics
@@ -37,6 +41,7 @@ class Plane:
         self._attachments = AttachmentRoutes(settings, AttachmentMetrics(registry))
         self._query = QueryRoutes(settings)
         self._namespaces = NamespaceRoutes(settings)
+        self._queue = QueueDoors(settings, drain)
 
     @property
     def routers(self) -> Sequence[ExpressRouter]:
@@ -46,6 +51,7 @@ class Plane:
             self._attachments.router,
             self._query.router,
             self._namespaces.router,
+            *self._queue.routers,
         )
 
     @asynccontextmanager
@@ -62,7 +68,17 @@ class Plane:
         self._attachments.service = AttachmentService(store, clock)
         self._namespaces.service = NamespaceService(store)
         self._query.service = QueryService(store, state, self._namespaces.service, clock)
+        queue = QueueService(store, clock, _queue_limits(self._settings))
+        self._queue.open(queue)
         self._lease_metrics.watch(leases)
         self._drain.active_leases = lambda: leases.active
-        async with leases.running():
+        async with leases.running(), queue.running():
             yield
+
+
+def _queue_limits(settings: PlaneSettings) -> QueueLimits:
+    return QueueLimits(
+        visibility_s_default=math.ceil(settings.ttl_s_default),
+        visibility_s_max=math.ceil(settings.ttl_s_max),
+        consumers_max=settings.queue_consumers_max,
+    )
