@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.clock import FakeClock, SteadyClock
+from holdfast.leases.service import LeaseService
+from holdfast.queue.bonds import Neighbours
 from holdfast.queue.limits import QueueLimits
 from holdfast.queue.messages import (
     Delivery,
@@ -18,10 +20,12 @@ from holdfast.queue.messages import (
     Requeued,
 )
 from holdfast.queue.service import QueueService
+from holdfast.state.service import StateService
 from holdfast.storage.disk.store import open_disk
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Store
+from holdfast.txn.coordinator import Coordinator
 
 ORDERS = QueueAddress("default", "orders")
 
@@ -34,7 +38,14 @@ class Queue:
     ) -> None:
         self.store = store
         self.clock = clock or FakeClock()
-        self.service = QueueService(store, SteadyClock(self.clock), limits)
+        steady = SteadyClock(self.clock)
+        coordinator = Coordinator()
+        self.leases = LeaseService(store, coordinator, steady)
+        self.state = StateService(store, steady)
+        self.service = QueueService(store, steady, Neighbours(coordinator, self.leases, self.state), limits)
+        coordinator.enlist(self.state)
+        coordinator.enlist(self.leases)
+        coordinator.enlist(self.service)
 
     async def enqueue(self, payload: bytes = b"payload", **order: object) -> Message:
         content = await self.service.content_of(ORDERS, payload)

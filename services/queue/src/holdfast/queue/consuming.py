@@ -9,6 +9,7 @@ from holdfast.queue.claiming import Claims
 from holdfast.queue.dispatcher import Dispatcher
 from holdfast.queue.dispatchers import Dispatchers
 from holdfast.queue.errors import InvalidTxn, NoMessages, QueueBusy
+from holdfast.queue.joint_claiming import JointClaims
 from holdfast.queue.limits import QueueLimits
 from holdfast.queue.messages import BATCH_MAX, Delivery, DequeueOrder
 from holdfast.queue.window import Entry
@@ -17,9 +18,12 @@ from holdfast.queue.window import Entry
 class Consumers:
     """Everybody who asks this process for messages."""
 
-    def __init__(self, dispatchers: Dispatchers, claims: Claims, limits: QueueLimits) -> None:
+    def __init__(
+        self, dispatchers: Dispatchers, claims: Claims, joint_claims: JointClaims, limits: QueueLimits
+    ) -> None:
         self._dispatchers = dispatchers
         self._claims = claims
+        self._joint_claims = joint_claims
         self._limits = limits
         self.total = 0
 
@@ -71,7 +75,10 @@ class Consumers:
 
     async def _claim(self, queue: Dispatcher, entries: list[Entry], order: DequeueOrder) -> list[Delivery]:
         asked_s = order.visibility_s or queue.policy.visibility_s or self._limits.visibility_s_default
-        return await self._claims.claim(queue, entries, order, min(asked_s, self._limits.visibility_s_max))
+        visibility_s = min(asked_s, self._limits.visibility_s_max)
+        if order.txn_id or order.with_state:
+            return await self._joint_claims.claim(queue, entries, order, visibility_s)
+        return await self._claims.claim(queue, entries, order, visibility_s)
 
 
 async def _turn(queue: Dispatcher, order: DequeueOrder, until_s: float | None) -> list[Entry]:
@@ -97,4 +104,5 @@ def _give_up(turn: asyncio.Future[list[Entry]], refusal: NoMessages) -> None:
 
 
 def _count_max(order: DequeueOrder) -> int:
-    return max(1, min(order.count_max, BATCH_MAX))
+    # The state of a message is its own, so stateful deliveries go one by one.
+    return 1 if order.with_state else max(1, min(order.count_max, BATCH_MAX))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from holdfast.common.clock import SteadyClock
 from holdfast.queue import records, rules
+from holdfast.queue.bonds import Bonds
 from holdfast.queue.dispatchers import Dispatchers
 from holdfast.queue.ending import Endings
 from holdfast.queue.messages import DeadLetter, QueueAddress
@@ -21,11 +22,14 @@ LISTED_BYTES_MAX = 8 << 20
 class DeadLetters:
     """The messages that used up their attempts."""
 
-    def __init__(self, store: Store, clock: SteadyClock, dispatchers: Dispatchers, endings: Endings) -> None:
+    def __init__(
+        self, store: Store, clock: SteadyClock, dispatchers: Dispatchers, endings: Endings, bonds: Bonds
+    ) -> None:
         self._store = store
         self._clock = clock
         self._dispatchers = dispatchers
         self._endings = endings
+        self._bonds = bonds
 
     async def list(self, address: QueueAddress, limit: int, after: str = "") -> list[DeadLetter]:
         """In order of message id, from behind `after` on; fewer than asked for when they are large."""
@@ -83,8 +87,9 @@ class DeadLetters:
     async def _purge(self, address: QueueAddress, ids: Sequence[str]) -> int:
         async def purge(tx: Transaction) -> int:
             letters = await self._read(tx, address, ids)
-            for message_id in letters:
+            for message_id, letter in letters.items():
                 tx.delete(keys_of(address).dead(message_id))
+                await self._bonds.forget_state(tx, address, message_id, letter.state)
             return len(letters)
 
         return await self._store.transact(purge)

@@ -1,24 +1,24 @@
 """How a delivery ends without its consumer: given back unsent, out of time, out of attempts, past its deadline."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
 from holdfast.common.logging import get_logger
 from holdfast.queue import records, rules
+from holdfast.queue.bonds import Bonds
 from holdfast.queue.dispatcher import Dispatcher
 from holdfast.queue.dispatchers import Dispatchers
 from holdfast.queue.messages import QueueAddress
-from holdfast.queue.records import MESSAGES, TAKEN, Writes, keys_of
+from holdfast.queue.records import MESSAGES, TAKEN, keys_of
 from holdfast.queue.rules import Fate
 from holdfast.queue.window import Entry
-from holdfast.storage.errors import Conflict, StorageError
+from holdfast.storage.errors import StorageError
 from holdfast.storage.layers_pb2 import DeadLetterRecord, MessageState, QueueMessage
 from holdfast.storage.port import Record, Store, Transaction
-
-ATTEMPTS_MAX = 16
+from holdfast.storage.resource import Decision
 
 _log = get_logger("queue.dispatcher")
 
@@ -26,16 +26,17 @@ _log = get_logger("queue.dispatcher")
 class Endings:
     """Each is one commit that expects the state it was decided on; whoever loses looks again."""
 
-    def __init__(self, store: Store, clock: SteadyClock) -> None:
+    def __init__(self, store: Store, clock: SteadyClock, bonds: Bonds) -> None:
         self._store = store
         self._clock = clock
+        self._bonds = bonds
         self.dispatchers: Dispatchers
         self.on_dead: Callable[[], None] = lambda: None
         self._under_way: set[asyncio.Task[None]] = set()
 
     def lapsed(self, queue: Dispatcher, entry: Entry) -> bool:
         """Whether a message whose lease ran out may simply be delivered again; if not, it is ended soon."""
-        if rules.fate(entry.state, self._clock.now_ms()) is Fate.READY:
+        if not entry.state.is_enlisted and rules.fate(entry.state, self._clock.now_ms()) is Fate.READY:
             return True
         self.end_soon(queue, entry)
         return False
@@ -53,45 +54,57 @@ class Endings:
             await asyncio.wait(self._under_way)
 
     async def _end(self, queue: Dispatcher, entry: Entry) -> None:
+        async def end(tx: Transaction) -> None:
+            record = await tx.get(entry.key)
+            if record is not None:
+                await self._end_in(tx, queue.address, entry.message_id, record)
+
         try:
-            for _ in range(ATTEMPTS_MAX):
-                record = await self._store.get(entry.key)
-                if record is None or await self._ended(queue, entry, record):
-                    return
+            await self._store.transact(end)
         except StorageError as error:
             _log.warn("queue.end.failed", reason=error.detail)
             queue.reset()
 
-    async def _ended(self, queue: Dispatcher, entry: Entry, record: Record) -> bool:
-        """False: somebody else was faster."""
+    async def _end_in(self, tx: Transaction, address: QueueAddress, message_id: str, record: Record) -> None:
+        """It is past its deadline, out of attempts, or out of time within a transaction, which ends with it."""
         state = TAKEN.decode(record)
         now_ms = self._clock.now_ms()
+        if rules.is_held(state, now_ms):
+            return
+        if state.is_enlisted:
+            await self._bonds.decide(tx, state.txn_id, Decision.ROLLBACK)
+            return
         fate = rules.fate(state, now_ms)
-        if rules.is_held(state, now_ms) or fate is Fate.READY:
-            queue.tell([Entry(entry.message_id, record.key, record.mod_revision, state)])
-            return True
-        message = await self.message(queue.address, entry.message_id) if fate is Fate.DEAD else None
-        writes = Writes()
-        writes.expect(record.key, record.mod_revision)
-        if message is None:
-            records.remove(writes, queue.keys, entry.message_id, record.key, state)
+        if fate is not Fate.READY:
+            await self._bonds.release_state(tx, address, message_id, state, Decision.ROLLBACK)
+            await self._put_away(tx, address, message_id, record.key, state, fate)
+
+    async def _put_away(
+        self,
+        tx: Transaction,
+        address: QueueAddress,
+        message_id: str,
+        place: bytes,
+        state: MessageState,
+        fate: Fate,
+    ) -> None:
+        """To the dead letters, or nowhere."""
+        message = await MESSAGES.get(tx, *address, message_id) if fate is Fate.DEAD else None
+        if message is not None:
+            self._bury(tx, address, message_id, place, message, state)
         else:
-            self.bury(writes, queue.address, entry.message_id, record.key, message, state)
-        try:
-            await self._store.commit(writes.batch)
-        except Conflict:
-            return False
-        self.dispatchers.forget(queue.address, entry.message_id)
+            records.remove(tx, keys_of(address), message_id, place, state)
+            await self._bonds.forget_state(tx, address, message_id, state)
+        tx.after_commit(lambda _: self._put_away_committed(address, message_id))
+
+    def _put_away_committed(self, address: QueueAddress, message_id: str) -> None:
+        self.dispatchers.forget(address, message_id)
         if failpoint.ARMED:
             failpoint.hit("queue.dlq.answer")
-        return True
 
-    async def message(self, address: QueueAddress, message_id: str) -> QueueMessage | None:
-        return await MESSAGES.get(self._store, *address, message_id)
-
-    def bury(
+    def _bury(
         self,
-        writer: records.Writer,
+        tx: Transaction,
         address: QueueAddress,
         message_id: str,
         place: bytes,
@@ -107,8 +120,8 @@ class Endings:
         dead.failure_attempts = rules.failures(state, now_ms)
         dead.last_error = _max_attempts_error(now_ms)
         letter = DeadLetterRecord(message=message, state=dead, dead_at_ms=now_ms)
-        records.bury(writer, keys_of(address), message_id, place, letter)
-        self.on_dead()
+        records.bury(tx, keys_of(address), message_id, place, letter)
+        tx.after_commit(lambda _: self.on_dead())
 
     async def give_back(self, address: QueueAddress, message_id: str, lease_id: str) -> None:
         """A delivery that was never sent, if it is still the one of this lease."""
@@ -116,6 +129,8 @@ class Endings:
         async def give_back(tx: Transaction) -> None:
             state = await TAKEN.get(tx, *address, message_id)
             if state is not None and state.lease_id == lease_id:
+                self._bonds.leave(tx, address, message_id, state)
+                await self._bonds.release_state(tx, address, message_id, state, Decision.ROLLBACK)
                 await self.free(tx, address, message_id, rules.given_back(state))
 
         await self._store.transact(give_back)
@@ -126,18 +141,37 @@ class Endings:
         """It was taken and is nobody's now: ready at its time, unless it may not be delivered any more."""
         keys = keys_of(address)
         fate = rules.fate(ready, self._clock.now_ms())
-        message = await MESSAGES.get(tx, *address, message_id) if fate is Fate.DEAD else None
-        if fate is Fate.READY:
-            place = records.put_back(tx, keys, message_id, ready)
-            tx.after_commit(
-                lambda revision: self.dispatchers.tell(address, [Entry(message_id, place, revision, ready)])
-            )
+        if fate is not Fate.READY:
+            await self._put_away(tx, address, message_id, keys.taken(message_id), ready, fate)
             return
-        if message is None:
-            records.remove(tx, keys, message_id, keys.taken(message_id), ready)
-        else:
-            self.bury(tx, address, message_id, keys.taken(message_id), message, ready)
-        tx.after_commit(lambda _: self.dispatchers.forget(address, message_id))
+        self._make_ready(tx, address, message_id, keys.taken(message_id), ready)
+
+    async def defer(self, queue: Dispatcher, entries: Sequence[Entry], until_ms: int) -> None:
+        """Somebody holds what would have to be delivered with them: ready again when that is over."""
+
+        async def defer(tx: Transaction) -> None:
+            for entry in entries:
+                record = await tx.get(entry.key)
+                if record is None or record.mod_revision != entry.revision:
+                    continue
+                later = rules.requeued(
+                    entry.state,
+                    visible_at_ms=until_ms,
+                    last_error=entry.state.last_error,
+                    is_failure=bool(entry.state.lease_id),
+                )
+                self._make_ready(tx, queue.address, entry.message_id, entry.key, later)
+
+        await self._store.transact(defer)
+
+    def _make_ready(
+        self, tx: Transaction, address: QueueAddress, message_id: str, place: bytes, ready: MessageState
+    ) -> None:
+        tx.delete(place)
+        key = records.make_ready(tx, keys_of(address), message_id, ready)
+        tx.after_commit(
+            lambda revision: self.dispatchers.tell(address, [Entry(message_id, key, revision, ready)])
+        )
 
 
 def _max_attempts_error(now_ms: int) -> bytes:

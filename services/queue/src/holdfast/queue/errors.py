@@ -45,18 +45,6 @@ class StateNotFound(HoldfastError):
     code, status = "state_not_found", 404
 
 
-class StateLeaseRequired(HoldfastError):
-    """The state lease is not the one this delivery was given."""
-
-    code, status = "lease_required", 403
-
-
-class StateFencingMismatch(HoldfastError):
-    """The state lease is right, its fencing token is not."""
-
-    code, status = "fencing_mismatch", 403
-
-
 class InvalidTxn(HoldfastError):
     """The transaction id is no xid."""
 

@@ -7,12 +7,15 @@ from hashlib import sha256
 from holdfast.common.clock import SteadyClock
 from holdfast.common.errors import HoldfastError
 from holdfast.queue.arrival import Arrivals
+from holdfast.queue.bonds import Bonds, Neighbours
 from holdfast.queue.claiming import Claims
 from holdfast.queue.consuming import Consumers
 from holdfast.queue.dead_letters import DeadLetters
 from holdfast.queue.dispatchers import Dispatchers
 from holdfast.queue.ending import Endings
+from holdfast.queue.enlistment import Enlistment
 from holdfast.queue.inspection import Inspection
+from holdfast.queue.joint_claiming import JointClaims
 from holdfast.queue.limits import QueueLimits
 from holdfast.queue.messages import (
     Acked,
@@ -37,24 +40,30 @@ from holdfast.queue.records import blob_context
 from holdfast.queue.settling import Settlements
 from holdfast.queue.subscription import Subscription
 from holdfast.storage.intake import INLINE_BYTES_MAX, Content, Intake, pieces_of
-from holdfast.storage.port import Store
+from holdfast.storage.port import Store, Transaction
+from holdfast.storage.resource import Decision, Member
 
 
 class QueueService:
     """The queues of one store. Every method raises errors of `queue/errors.py` and of storage only."""
 
-    def __init__(self, store: Store, clock: SteadyClock, limits: QueueLimits | None = None) -> None:
+    def __init__(
+        self, store: Store, clock: SteadyClock, neighbours: Neighbours, limits: QueueLimits | None = None
+    ) -> None:
         limits = limits or QueueLimits()
+        bonds = Bonds(neighbours)
         self._store = store
-        self._endings = Endings(store, clock)
+        self._endings = Endings(store, clock, bonds)
         self._dispatchers = Dispatchers(store, clock, self._endings.lapsed, out_max=limits.out_max)
         self._endings.dispatchers = self._dispatchers
         self._arrivals = Arrivals(store, clock, self._dispatchers, limits)
-        self._claims = Claims(store, clock, self._dispatchers, self._endings)
-        self._consumers = Consumers(self._dispatchers, self._claims, limits)
-        self._settlements = Settlements(store, clock, self._dispatchers, self._endings)
+        claims = Claims(store, clock, self._dispatchers, self._endings)
+        joint_claims = JointClaims(store, clock, self._dispatchers, self._endings, bonds, claims)
+        self._consumers = Consumers(self._dispatchers, claims, joint_claims, limits)
+        self._settlements = Settlements(store, clock, self._dispatchers, self._endings, bonds, limits)
+        self._enlistment = Enlistment(clock, self._dispatchers, self._endings, bonds)
         self._inspection = Inspection(store, clock, self._dispatchers)
-        self._dead_letters = DeadLetters(store, clock, self._dispatchers, self._endings)
+        self._dead_letters = DeadLetters(store, clock, self._dispatchers, self._endings, bonds)
         self._policies = Policies(store, self._dispatchers, limits.visibility_s_max)
 
     @asynccontextmanager
@@ -174,3 +183,15 @@ class QueueService:
 
     async def resume(self, address: QueueAddress) -> Policy:
         return await self._policies.pause(address, is_paused=False)
+
+    # -- the resource manager's side
+
+    async def apply(
+        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
+    ) -> None:
+        """Commit acks the messages of a transaction, rollback gives them back."""
+        await self._enlistment.apply(tx, txn_id, decision, members)
+
+    async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+        """The messages of a transaction stay with it until then at least."""
+        return await self._enlistment.keep(tx, txn_id, expires_at_ms, members)

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
 from holdfast.queue import records, rules
+from holdfast.queue.bonds import Bonds, check_state_etag
 from holdfast.queue.dispatchers import Dispatchers
 from holdfast.queue.ending import Endings
 from holdfast.queue.errors import MessageLeaseMismatch, MessageNotFound
+from holdfast.queue.limits import QueueLimits
 from holdfast.queue.messages import (
     Acked,
     Extended,
@@ -21,22 +23,33 @@ from holdfast.queue.messages import (
     NackOrder,
     Requeued,
 )
-from holdfast.queue.records import TAKEN, Writes, keys_of
+from holdfast.queue.records import TAKEN, Writes, keys_of, member_of_message
 from holdfast.queue.view import WallTime
 from holdfast.queue.window import Entry, Place
 from holdfast.storage.errors import Conflict
 from holdfast.storage.layers_pb2 import MessageState
 from holdfast.storage.port import Store, Transaction
+from holdfast.storage.resource import Decision
 
 
 class Settlements:
     """The deliveries of one store."""
 
-    def __init__(self, store: Store, clock: SteadyClock, dispatchers: Dispatchers, endings: Endings) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: SteadyClock,
+        dispatchers: Dispatchers,
+        endings: Endings,
+        bonds: Bonds,
+        limits: QueueLimits,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._dispatchers = dispatchers
         self._endings = endings
+        self._bonds = bonds
+        self._limits = limits
 
     # -- ack
 
@@ -87,9 +100,15 @@ class Settlements:
     async def _ack_read(self, claim: LeaseClaim) -> str:
         async def ack(tx: Transaction) -> str:
             state = await self._held(tx, claim)
-            keys = keys_of(claim.address)
-            records.remove(tx, keys, claim.message_id, keys.taken(claim.message_id), state)
-            tx.after_commit(lambda _: self._dispatchers.forget(claim.address, claim.message_id))
+            check_state_etag(claim)
+            address, message_id = claim.address, claim.message_id
+            keys = keys_of(address)
+            records.remove(tx, keys, message_id, keys.taken(message_id), state)
+            self._bonds.leave(tx, address, message_id, state)
+            if state.is_enlisted:
+                await self._bonds.decide(tx, state.txn_id, Decision.COMMIT)
+            await self._bonds.forget_state(tx, address, message_id, state)
+            tx.after_commit(lambda _: self._dispatchers.forget(address, message_id))
             return state.correlation_id
 
         return await self._store.transact(ack)
@@ -107,7 +126,13 @@ class Settlements:
                 last_error=order.last_error,
                 is_failure=order.intent is NackIntent.FAILURE,
             )
-            await self._endings.free(tx, order.claim.address, order.claim.message_id, ready)
+            address, message_id = order.claim.address, order.claim.message_id
+            self._bonds.leave(tx, address, message_id, state)
+            if state.is_enlisted:
+                await self._bonds.decide(tx, state.txn_id, Decision.ROLLBACK)
+            kept = Decision.COMMIT if order.claim.state is not None else Decision.ROLLBACK
+            await self._bonds.release_state(tx, address, message_id, state, kept)
+            await self._endings.free(tx, address, message_id, ready)
             return Requeued(rules.etag(ready), ready.correlation_id)
 
         if failpoint.ARMED:
@@ -126,7 +151,13 @@ class Settlements:
         async def extend(tx: Transaction) -> MessageState:
             state = await self._held(tx, claim)
             rules.check_etag(claim, state)
-            kept = rules.extended(state, order.extend_by_s or state.visibility_s, self._clock.now_ms())
+            asked_s = min(order.extend_by_s or state.visibility_s, self._limits.visibility_s_max)
+            kept = rules.extended(state, asked_s, self._clock.now_ms())
+            if claim.state is not None:
+                await self._bonds.extend_state(tx, claim, claim.state, kept.expires_at_ms)
+            if kept.is_enlisted:
+                member = member_of_message(claim.address, claim.message_id)
+                await self._bonds.keep(tx, kept.txn_id, kept.expires_at_ms, but=member)
             place = records.take(tx, keys, claim.message_id, keys.taken(claim.message_id), kept)
             tx.after_commit(
                 lambda revision: self._dispatchers.tell(
@@ -137,7 +168,10 @@ class Settlements:
 
         kept = await self._store.transact(extend)
         expires_at_s = WallTime(self._clock).unix_s(kept.expires_at_ms)
-        return Extended(expires_at_s, kept.visibility_s, rules.etag(kept), 0, kept.correlation_id)
+        state_expires_at_s = expires_at_s if claim.state is not None else 0
+        return Extended(
+            expires_at_s, kept.visibility_s, rules.etag(kept), state_expires_at_s, kept.correlation_id
+        )
 
     # -- small parts
 

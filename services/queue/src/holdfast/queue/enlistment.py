@@ -1,0 +1,92 @@
+"""The queue as a resource manager: what a decision on a transaction makes of the messages it dequeued."""
+
+from collections.abc import Sequence
+
+from holdfast.common.clock import SteadyClock
+from holdfast.queue import records, rules
+from holdfast.queue.bonds import Bonds
+from holdfast.queue.dispatchers import Dispatchers
+from holdfast.queue.ending import Endings
+from holdfast.queue.errors import MessageLeaseMismatch
+from holdfast.queue.messages import QueueAddress
+from holdfast.queue.records import TAKEN, keys_of, message_of_member
+from holdfast.queue.window import Entry
+from holdfast.storage.layers import held_key
+from holdfast.storage.layers_pb2 import MessageState
+from holdfast.storage.port import Transaction
+from holdfast.storage.resource import Decision, Member
+
+
+class Enlistment:
+    """Commit acks, rollback gives back."""
+
+    def __init__(self, clock: SteadyClock, dispatchers: Dispatchers, endings: Endings, bonds: Bonds) -> None:
+        self._clock = clock
+        self._dispatchers = dispatchers
+        self._endings = endings
+        self._bonds = bonds
+
+    async def apply(
+        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
+    ) -> None:
+        for member in members:
+            found = message_of_member(member)
+            if found is None:
+                continue
+            address, message_id = found
+            state = await TAKEN.get(tx, *address, message_id)
+            if decision is Decision.COMMIT:
+                await self._commit(tx, txn_id, address, message_id, state)
+            elif state is not None and state.txn_id == txn_id:
+                await self._roll_back(tx, address, message_id, state)
+            tx.delete(held_key(txn_id, member))
+
+    async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+        """The deliveries of the transaction live until then at least; their ETag stays, nobody of them asked for it."""
+        last_ms = 0
+        for member in members:
+            found = message_of_member(member)
+            state = None if found is None else await TAKEN.get(tx, *found[0], found[1])
+            if found is None or state is None or state.txn_id != txn_id:
+                continue
+            if state.expires_at_ms < expires_at_ms:
+                state.expires_at_ms = expires_at_ms
+                self._write(tx, *found, state)
+            last_ms = max(last_ms, state.expires_at_ms)
+        return last_ms
+
+    async def _commit(
+        self,
+        tx: Transaction,
+        txn_id: str,
+        address: QueueAddress,
+        message_id: str,
+        state: MessageState | None,
+    ) -> None:
+        keys = keys_of(address)
+        if state is None and await tx.get(keys.message(message_id)) is None:
+            return  # Acked already.
+        if state is None or state.txn_id != txn_id or state.expires_at_ms <= self._clock.now_ms():
+            raise MessageLeaseMismatch("the transaction no longer holds this message; it stays in its queue")
+        records.remove(tx, keys, message_id, keys.taken(message_id), state)
+        await self._bonds.forget_state(tx, address, message_id, state)
+        tx.after_commit(lambda _: self._dispatchers.forget(address, message_id))
+
+    async def _roll_back(
+        self, tx: Transaction, address: QueueAddress, message_id: str, state: MessageState
+    ) -> None:
+        now_ms = self._clock.now_ms()
+        is_lapsed = state.expires_at_ms <= now_ms
+        ready = rules.requeued(
+            state,
+            visible_at_ms=state.expires_at_ms if is_lapsed else now_ms,
+            last_error=rules.ROLLBACK_ERROR,
+            is_failure=is_lapsed,
+        )
+        await self._endings.free(tx, address, message_id, ready)
+
+    def _write(self, tx: Transaction, address: QueueAddress, message_id: str, state: MessageState) -> None:
+        place = records.take(tx, keys_of(address), message_id, keys_of(address).taken(message_id), state)
+        tx.after_commit(
+            lambda revision: self._dispatchers.tell(address, [Entry(message_id, place, revision, state)])
+        )

@@ -1,0 +1,129 @@
+"""Claims that bind more than a message: to a transaction of the caller's, or to the lease on its state. One commit too."""
+
+import asyncio
+from collections.abc import Sequence
+
+from holdfast.common.clock import SteadyClock
+from holdfast.common.ids import new_xid
+from holdfast.queue import records, rules
+from holdfast.queue.bonds import Bonds, state_etag
+from holdfast.queue.claiming import Claims
+from holdfast.queue.dispatcher import Dispatcher
+from holdfast.queue.dispatchers import Dispatchers
+from holdfast.queue.ending import Endings
+from holdfast.queue.messages import Delivery, DequeueOrder, StateLease
+from holdfast.queue.view import WallTime, delivery_view
+from holdfast.queue.window import Entry
+from holdfast.storage.errors import StorageError
+from holdfast.storage.layers_pb2 import Lease, MessageState, QueueMessage
+from holdfast.storage.port import Store, Transaction
+from holdfast.storage.resource import LeaseHeld
+
+
+class Overtaken(Exception):
+    """The record is not the one this process knew."""
+
+
+class JointClaims:
+    """Claims by transaction: what they bind has to be read."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: SteadyClock,
+        dispatchers: Dispatchers,
+        endings: Endings,
+        bonds: Bonds,
+        claims: Claims,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._dispatchers = dispatchers
+        self._endings = endings
+        self._bonds = bonds
+        self._claims = claims
+
+    async def claim(
+        self, queue: Dispatcher, entries: Sequence[Entry], order: DequeueOrder, visibility_s: int
+    ) -> list[Delivery]:
+        """Those that could be claimed; none if somebody was faster, or holds the state."""
+        carried = await self._claims.carried(queue, entries)
+        if not carried:
+            return []
+        lease_ids = [new_xid() for _ in carried]
+        txn_ids = [order.txn_id or new_xid() for _ in carried]
+
+        async def claim(tx: Transaction) -> list[Delivery]:
+            deliveries: list[Delivery] = []
+            for (entry, message), lease_id, txn_id in zip(carried, lease_ids, txn_ids, strict=True):
+                state = await self._claimed(tx, queue, entry, order, lease_id, txn_id, visibility_s)
+                lease = await self._state_lease(tx, queue, entry, state, order)
+                deliveries.append(self._delivery(queue, entry, message, state, lease))
+            return deliveries
+
+        try:
+            return await self._store.transact(claim)
+        except Overtaken:
+            await self._claims.read_again(queue, [entry for entry, _ in carried])
+        except LeaseHeld as held:
+            await self._endings.defer(queue, [entry for entry, _ in carried], held.expires_at_ms)
+        except asyncio.CancelledError:
+            for (entry, _), lease_id in zip(carried, lease_ids, strict=True):
+                self._dispatchers.spawn(self._endings.give_back(queue.address, entry.message_id, lease_id))
+            raise
+        except StorageError:
+            queue.reset()
+            raise
+        return []
+
+    async def _claimed(
+        self,
+        tx: Transaction,
+        queue: Dispatcher,
+        entry: Entry,
+        order: DequeueOrder,
+        lease_id: str,
+        txn_id: str,
+        visibility_s: int,
+    ) -> MessageState:
+        record = await tx.get(entry.key)
+        if record is None or record.mod_revision != entry.revision:
+            raise Overtaken
+        state = rules.claimed(
+            entry.state,
+            lease_id=lease_id,
+            txn_id=txn_id,
+            owner=order.owner,
+            is_enlisted=bool(order.txn_id),
+            visibility_s=visibility_s,
+            now_ms=self._clock.now_ms(),
+        )
+        state.has_state = state.has_state or order.with_state
+        if order.txn_id:
+            state.expires_at_ms = await self._bonds.join(tx, txn_id, state.expires_at_ms)
+            self._bonds.enlist(tx, queue.address, entry.message_id, txn_id)
+        place = records.take(tx, queue.keys, entry.message_id, entry.key, state)
+        tx.after_commit(lambda revision: queue.window.taken(entry, place, state, revision))
+        return state
+
+    async def _state_lease(
+        self, tx: Transaction, queue: Dispatcher, entry: Entry, state: MessageState, order: DequeueOrder
+    ) -> Lease | None:
+        if not order.with_state:
+            return None
+        return await self._bonds.grant_state(tx, queue.address, entry.message_id, state)
+
+    def _delivery(
+        self, queue: Dispatcher, entry: Entry, message: QueueMessage, state: MessageState, lease: Lease | None
+    ) -> Delivery:
+        time = WallTime(self._clock)
+        state_lease = None
+        if lease is not None:
+            state_lease = StateLease(
+                state_etag(entry.message_id),
+                lease.lease_id,
+                time.unix_s(lease.expires_at_ms),
+                lease.fencing_token,
+                lease.txn_id,
+            )
+        return delivery_view(queue.address, entry.message_id, message, state, time, state_lease)
