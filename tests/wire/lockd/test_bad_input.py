@@ -7,6 +7,7 @@ import pytest
 
 from tests.system.lease_wire import WireClient, plane
 from tests.wire.lockd.bad_input import BadInput, BadRequest
+from tests.wire.lockd.queue_bad_input import QueueBadInput
 
 SEED = 20260703
 INPUTS = 1_000
@@ -37,11 +38,21 @@ async def send(port: int, request: BadRequest) -> bytes:
         if request.is_cut:
             writer.write_eof()
         async with asyncio.timeout(ANSWER_S):
-            return await reader.read()
+            return await _answer(reader)
     except ConnectionError:
         return b""
     finally:
         writer.close()
+
+
+async def _answer(reader: asyncio.StreamReader) -> bytes:
+    """Everything up to the end; of events, which have none, the first."""
+    answer = b""
+    while piece := await reader.read(1 << 16):
+        answer += piece
+        if b"\r\ncontent-type: text/event-stream\r\n" in answer and b"\ndata: " in answer:
+            break
+    return answer
 
 
 def fault(request: BadRequest, answer: bytes) -> str | None:
@@ -63,7 +74,7 @@ def fault(request: BadRequest, answer: bytes) -> str | None:
 
 
 async def faults(port: int, method: str, path: str, count: int) -> list[str]:
-    source = BadInput(method, path, SEED)
+    source = (QueueBadInput if path.startswith("/v1/queue/") else BadInput)(method, path, SEED)
     found: list[str] = []
 
     async def work() -> None:
