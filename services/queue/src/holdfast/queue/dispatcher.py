@@ -197,6 +197,7 @@ class Dispatcher:
         """The message that would leave next, also if it has to be read first."""
         self._advance()
         await self._close_gaps()
+        self._set_timer()  # Whoever watches hears of the next one, also if nobody waits for it.
         return self.window.head()
 
     def join(self, count_max: int) -> Waiter:
