@@ -1,6 +1,6 @@
 """The tables that more than one service reads. Each is written by one service only."""
 
-from holdfast.storage.keys import pack, prefix_range, unpack
+from holdfast.storage.keys import pack, pack_texts, prefix_range, unpack
 from holdfast.storage.layers_pb2 import Document, Lease, Stage
 from holdfast.storage.port import RANGE_LIMIT_MAX, Transaction
 from holdfast.storage.resource import Member
@@ -11,12 +11,13 @@ DOCUMENTS = Table("doc", Document)  # Written by state.
 STAGES = Table("stage", Stage)  # Written by state.
 
 _HELD = "held"
+_HELD_PREFIX = pack((_HELD,))
 
 
 def held_key(txn_id: str, member: Member) -> bytes:
     """There is a lease on this member under this transaction: on a key, written by leases, or on a message that a
     transaction has dequeued, written by queue. The record is empty."""
-    return pack((_HELD, txn_id, member.namespace, member.key))
+    return pack_texts(_HELD_PREFIX, (txn_id, *member))
 
 
 async def held_members(tx: Transaction, txn_id: str) -> list[Member]:

@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from holdfast.storage.errors import StoreCorrupt
-from holdfast.storage.keys import Element, pack, prefix_range, unpack
+from holdfast.storage.keys import Element, pack, pack_texts, prefix_range, unpack
 from holdfast.storage.port import BlobRef, Record, Transaction
 from holdfast.storage.records_pb2 import BlobRef as BlobRefMessage
 
@@ -43,9 +43,10 @@ class Table(Generic[M]):
     def __init__(self, name: str, message_class: type[M]) -> None:
         self.name = name
         self._message_class = message_class
+        self._prefix = pack((name,))
 
     def key(self, *parts: Element) -> bytes:
-        return pack((self.name, *parts))
+        return pack_texts(self._prefix, parts)
 
     def bounds(self, *prefix: Element) -> tuple[bytes, bytes]:
         """The range of all records below this prefix, for a watch or an expectation."""

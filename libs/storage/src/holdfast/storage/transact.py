@@ -105,11 +105,11 @@ class TransactMixin:
 class BufferedTransaction:
     """One attempt of a transaction; the `Transaction` of the port."""
 
-    __slots__ = ("_reads", "_store", "batch", "followers", "unsettled_revision")
+    __slots__ = ("_seen", "_store", "batch", "followers", "unsettled_revision")
 
     def __init__(self, store: TransactMixin) -> None:
         self._store = store
-        self._reads: dict[bytes, Record | None] = {}
+        self._seen: dict[bytes, Record | None] = {}  # What was read, and over it what was written.
         self.batch = Batch(read_stamp=store._read_stamp())
         self.followers: list[Callable[[int], None]] = []
         self.unsettled_revision = 0
@@ -124,24 +124,19 @@ class BufferedTransaction:
         return len(self.batch.expects) > 1 or bool(self.batch.expect_ranges)
 
     async def get(self, key: bytes) -> Record | None:
-        batch = self.batch
-        if key in batch.puts:
-            return Record(key, batch.puts[key], 0, 0, 0)
-        if key in batch.deletes:
-            return None
-        if key in self._reads:
-            return self._reads[key]
+        if key in self._seen:
+            return self._seen[key]
         record = await self._store._tx_get(key)
         self._remember(key, record)
         return record
 
     async def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
-        unread = [key for key in keys if not self._knows(key)]
+        unread = [key for key in keys if key not in self._seen]
         if unread:
             found = await self._store._tx_get_many(unread)
             for key in unread:
                 self._remember(key, found.get(key))
-        records = {key: await self.get(key) for key in keys}
+        records = {key: self._seen[key] for key in keys}
         return {key: record for key, record in records.items() if record is not None}
 
     async def range(
@@ -154,33 +149,33 @@ class BufferedTransaction:
         if expected:
             self._expect_range(start, end, records, revision, limit + hidden, reverse=reverse)
         merged = {record.key: record for record in records if record.key not in batch.deletes}
-        own = {
-            key: Record(key, value, 0, 0, 0) for key, value in batch.puts.items() if _within(key, start, end)
-        }
-        merged.update(own)
+        for key in batch.puts:
+            if _within(key, start, end) and (own := self._seen[key]) is not None:
+                merged[key] = own
         return [merged[key] for key in sorted(merged, reverse=reverse)[:limit]]
 
     def put(self, key: bytes, value: bytes, *, blobs: tuple[str, ...] = ()) -> None:
-        self.batch.deletes.discard(key)
-        self.batch.puts[key] = value
+        batch = self.batch
+        batch.deletes.discard(key)
+        batch.puts[key] = value
         if blobs:
-            self.batch.blobs[key] = blobs
-        else:
-            self.batch.blobs.pop(key, None)
+            batch.blobs[key] = blobs
+        elif batch.blobs:
+            batch.blobs.pop(key, None)
+        self._seen[key] = Record(key, value, 0, 0, 0)
 
     def delete(self, key: bytes) -> None:
-        self.batch.puts.pop(key, None)
-        self.batch.blobs.pop(key, None)
-        self.batch.deletes.add(key)
+        batch = self.batch
+        batch.puts.pop(key, None)
+        batch.blobs.pop(key, None)
+        batch.deletes.add(key)
+        self._seen[key] = None
 
     def after_commit(self, follower: Callable[[int], None]) -> None:
         self.followers.append(follower)
 
-    def _knows(self, key: bytes) -> bool:
-        return key in self._reads or key in self.batch.puts or key in self.batch.deletes
-
     def _remember(self, key: bytes, record: Record | None) -> None:
-        self._reads[key] = record
+        self._seen[key] = record
         self.batch.expects[key] = ABSENT if record is None else record.mod_revision
         unsettled = self._store._unsettled_revision(key)
         self.unsettled_revision = max(self.unsettled_revision, unsettled)

@@ -14,7 +14,6 @@ from holdfast.storage.disk.segment import DiskFile, JournalFileFactory
 from holdfast.storage.errors import StorageError
 from holdfast.storage.foreign import from_os
 from holdfast.storage.local import layout
-from holdfast.storage.local.shelf import Write
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.local.upkeep import Upkeep
 from holdfast.storage.options import StoreOptions
@@ -38,7 +37,7 @@ async def open_disk(
             journal = DiskJournal(folder / "journal", options, file_factory)
             stack.callback(journal.stop)
             layout.check_format(shelf.current.get(layout.META_FORMAT), folder)
-            shelf.current.write([Write(layout.META_FORMAT, layout.FORMAT)])
+            shelf.current.write([(layout.META_FORMAT, layout.FORMAT)])
             for entry in journal.recover(store.revision):
                 store.replay(entry)
             blobs = FileBlobs(folder / "blobs", store, options.clock.wall_s)

@@ -1,16 +1,12 @@
 """The shelf port: an ordered map of bytes that a local store keeps its durable state on; and one in memory."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol, cast
 
 from holdfast.storage.local.ordered import OrderedKeys
 
-
-class Write(NamedTuple):
-    """Put, or delete when `value` is None."""
-
-    key: bytes
-    value: bytes | None
+Write = tuple[bytes, bytes | None]
+"""Key and value: a put, or a delete when the value is None. Plain, because each commit makes several."""
 
 
 Prepared = object  # Known to the shelf that made it.
@@ -89,7 +85,7 @@ class MemoryShelf:
         self.write(cast(Sequence[Write], prepared))
 
     def delete_range(self, start: bytes, end: bytes, also: Sequence[Write]) -> None:
-        self.write([Write(key, None) for key in list(self._keys.within(start, end))])
+        self.write([(key, None) for key in list(self._keys.within(start, end))])
         self.write(also)
 
     def view(self) -> ShelfView:

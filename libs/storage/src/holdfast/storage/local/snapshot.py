@@ -37,6 +37,6 @@ def restored_writes(item: SnapshotRecord) -> list[Write]:
     """What puts a record of a snapshot back on a shelf."""
     record, blobs = item
     return [
-        Write(layout.RECORD + record.key, layout.encode_stored(record, blobs)),
-        *[Write(layout.blob_reference_key(blob_id, record.key), b"") for blob_id in blobs],
+        (layout.RECORD + record.key, layout.encode_stored(record, blobs)),
+        *[(layout.blob_reference_key(blob_id, record.key), b"") for blob_id in blobs],
     ]

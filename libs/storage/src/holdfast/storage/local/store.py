@@ -338,7 +338,7 @@ class LocalStore(TransactMixin):
             self._show(staged)
 
     def _progress(self, applied_revision: int) -> Write:
-        return Write(layout.META_PROGRESS, layout.encode_progress(applied_revision, self._compacted_revision))
+        return (layout.META_PROGRESS, layout.encode_progress(applied_revision, self._compacted_revision))
 
     def _shelf_failed(self, error: StorageError) -> None:
         """The journal has the group, the shelf does not: the writers can't be told how it ended until `reload`."""
@@ -403,7 +403,7 @@ class LocalStore(TransactMixin):
             floor = max(floor, self._ages.popleft()[1])
         self._ages.append((now_s, self._revision))
         if floor > self._compacted_revision:
-            progress = Write(layout.META_PROGRESS, layout.encode_progress(self._revision, floor))
+            progress = (layout.META_PROGRESS, layout.encode_progress(self._revision, floor))
             first = layout.change_key(self._compacted_revision)
             self._shelf.delete_range(first, layout.change_key(floor + 1), [progress])
             self._compacted_revision = floor
@@ -417,9 +417,7 @@ class LocalStore(TransactMixin):
         prefix = layout.blob_reference_key(blob_id, b"")
         if any(True for _ in self._shelf.scan(prefix, prefix + b"\xff" * 4)):
             return True
-        return any(
-            write.value is not None and write.key.startswith(prefix) for write in self._staging.writes()
-        )
+        return any(value is not None and key.startswith(prefix) for key, value in self._staging.writes())
 
     # -- snapshot and restore
 
@@ -436,12 +434,12 @@ class LocalStore(TransactMixin):
         self._check_open()
         if self._staging.revision or self._range_durable(b"", None, 1, reverse=False):
             raise InvalidBatch(f"{self._url} is not empty; restore into a new store")
-        self._shelf.write([Write(layout.META_RESTORING, b"1")])
+        self._shelf.write([(layout.META_RESTORING, b"1")])
         await asyncio.to_thread(self._shelf.flush)
         async for page in pages:
             self._shelf.write([write for item in page for write in restored_writes(item)])
         progress = layout.encode_progress(revision, revision)
-        self._shelf.write([Write(layout.META_PROGRESS, progress), Write(layout.META_RESTORING, None)])
+        self._shelf.write([(layout.META_PROGRESS, progress), (layout.META_RESTORING, None)])
         await asyncio.to_thread(self._shelf.flush)
         self._compacted_revision = revision
         self._set_revision(revision)
@@ -472,7 +470,7 @@ class LocalStore(TransactMixin):
         changes = [Change(key, stored, self._shelf.get(layout.RECORD + key)) for key, stored in entry.puts]
         writes = shelf_writes(entry.revision, entry.at_ms, changes)
         progress = layout.encode_progress(entry.revision, self._compacted_revision)
-        self._shelf.write([*writes, Write(layout.META_PROGRESS, progress)])
+        self._shelf.write([*writes, (layout.META_PROGRESS, progress)])
         self._set_revision(entry.revision)
 
     def _set_revision(self, revision: int) -> None:
@@ -496,15 +494,15 @@ class LocalStore(TransactMixin):
 
 def shelf_writes(revision: int, at_ms: int, changes: list[Change]) -> list[Write]:
     """Everything a batch changes on the shelf but the progress mark."""
-    writes = [Write(layout.change_key(revision), layout.encode_change(at_ms, changes))]
+    writes: list[Write] = [(layout.change_key(revision), layout.encode_change(at_ms, changes))]
     for key, stored, previous in changes:
-        writes.append(Write(layout.RECORD + key, stored))
+        writes.append((layout.RECORD + key, stored))
         if layout.has_blobs(stored) or layout.has_blobs(previous):
             old, new = layout.stored_blobs(previous), layout.stored_blobs(stored)
             writes += [
-                Write(layout.blob_reference_key(blob_id, key), None) for blob_id in old if blob_id not in new
+                (layout.blob_reference_key(blob_id, key), None) for blob_id in old if blob_id not in new
             ]
-            writes += [Write(layout.blob_reference_key(blob_id, key), b"") for blob_id in new]
+            writes += [(layout.blob_reference_key(blob_id, key), b"") for blob_id in new]
     return writes
 
 
