@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple
 
 import httpx
@@ -31,6 +32,16 @@ class Wire:
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
+
+    @property
+    def port(self) -> int:
+        port = self._client.base_url.port
+        assert port is not None
+        return port
+
+    def stream(self, path: str, body: Any) -> AbstractAsyncContextManager[httpx.Response]:
+        """An answer that goes on; leaving the block hangs up."""
+        return self._client.stream("POST", path, json=body)
 
     async def talk(self, request: bytes, *, is_cut_off: bool = False) -> bytes:
         """Send these bytes, and hang up at once or read the answer to its end."""
