@@ -110,14 +110,14 @@ class _Work:
     async def _handle_all(self, subscription: Subscription) -> None:
         handled = 0
         async for delivery in subscription:
+            handled += 1
+            if handled == self._count:
+                subscription.close_soon()  # Before the ack, which would bring one more.
             try:
                 await self._handle(delivery)
             except ClientError as error:
                 # This message comes again; the others go on.
                 typer.echo(f"error: {delivery.message_id}: {printable(str(error))}", err=True)
-            handled += 1
-            if self._is_ending or handled == self._count:
-                return
 
     async def _handle(self, delivery: AsyncDelivery) -> None:
         if self._command:

@@ -1,7 +1,6 @@
 """A request before it is sent and an answer after it was read: plain values, so that both twins share the rest."""
 
 import json
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
@@ -11,6 +10,7 @@ import httpx
 from holdfast.client.body import Body
 from holdfast.client.endpoint import Endpoint
 from holdfast.client.errors import ApiError, UnexpectedAnswer, api_error
+from holdfast.client.hang_up import Shuttable
 
 T = TypeVar("T")
 
@@ -39,8 +39,8 @@ class Call:
     """A 200 stays open for the caller to read."""
     is_idempotent: bool = False
     """May be sent again on a fresh connection when a pooled one turned out to be dead."""
-    on_connected: Callable[[socket.socket], None] | None = None
-    """Told the socket of a call in the `stream` pool, so that another thread can end a read that waits for ever."""
+    on_connected: Callable[[Shuttable], None] | None = None
+    """Told the socket of a call in the `stream` pool, so that a read that waits for ever can be ended."""
 
 
 @dataclass(slots=True)

@@ -14,6 +14,10 @@ from holdfast.client.errors import InvalidArgument, TransportFailed, TransportTi
 from holdfast.client.options import ClientOptions
 
 ERROR_BYTES_MAX: Final = 1024 * 1024
+CONNECTED: Final = frozenset(
+    f"connection.{step}.complete" for step in ("connect_tcp", "connect_unix_socket", "start_tls")
+)
+"""The events of httpx after which a fresh connection has a socket."""
 _CONNECT_S_MAX: Final = 10.0
 _IDLE_WAITS_MAX: Final = 16
 _IDLE_S_MAX: Final = 30.0

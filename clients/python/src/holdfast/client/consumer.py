@@ -105,9 +105,11 @@ class ConsumerFailed(ClientError):
 class HandlerFailed(Exception):
     """Carries the error of a handler or a hook past the checks for errors of the queue."""
 
-    def __init__(self, error: BaseException) -> None:
+    def __init__(self, error: BaseException, delivery: object = None) -> None:
         super().__init__(str(error))
         self.error = error
+        self.delivery = delivery
+        """What the handler was given."""
 
 
 class ConsumerLife(Generic[D]):

@@ -70,6 +70,7 @@ class _Loop:
         self._queue = queue
         self._stopped = asyncio.Event()
         self._subscription: Subscription | None = None
+        self._in_hand: Delivery | None = None
 
     def end(self) -> None:
         """Begin nothing more; what is in hand is finished."""
@@ -89,7 +90,7 @@ class _Loop:
         error: BaseException | None = None
         try:
             await _call(self._consumer.on_start, self._life.start())
-            await self._listen()
+            await self._listen_once()
         except (ClientError, HandlerFailed) as problem:
             error = problem
         try:
@@ -103,6 +104,19 @@ class _Loop:
         except HandlerFailed as problem:
             raise self._life.gave_up(problem) from problem.error
         return self._life.delay_s(error)
+
+    async def _listen_once(self) -> None:
+        """A message whose handler failed goes back when the stream is closed: else the next would come down it."""
+        try:
+            await self._listen()
+        except HandlerFailed as failure:
+            if self._consumer.auto_ack and isinstance(failure.delivery, Delivery):
+                await failure.delivery.fail(failure.error)
+            raise
+        except asyncio.CancelledError as cancelled:
+            if self._consumer.auto_ack and self._in_hand is not None:
+                await self._in_hand.fail(cancelled)
+            raise
 
     async def _listen(self) -> None:
         consumer = self._consumer
@@ -124,15 +138,19 @@ class _Loop:
             if self._stopped.is_set():
                 await delivery.nack(intent="defer")  # It came too late to be begun.
                 return
+            self._in_hand = delivery
             await self._handle(delivery)
+            self._in_hand = None
             self._life.succeeded()
 
     async def _handle(self, delivery: Delivery) -> None:
         try:
-            async with delivery if self._consumer.auto_ack else delivery.kept():
+            async with delivery.kept():
                 await self._while_ours(delivery)
+                if self._consumer.auto_ack and not delivery.is_settled:
+                    await delivery.ack()
         except Exception as error:
-            raise HandlerFailed(error) from error
+            raise HandlerFailed(error, delivery) from error
 
     async def _while_ours(self, delivery: Delivery) -> None:
         """Run the handler, and cancel it when the delivery is lost."""

@@ -149,10 +149,7 @@ class Delivery:
             if not self.is_settled:
                 await self.ack()
             return
-        try:
-            await self._give_up(error)
-        except ClientError as problem:
-            error.add_note(f"holdfast: the message was not given back and will come again: {problem}")
+        await self.fail(error)
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
@@ -183,6 +180,18 @@ class Delivery:
         if not self._claim.is_ended:
             await self.nack(delay_s=self._close_delay_s)
 
+    async def fail(self, error: BaseException) -> None:
+        """Give it back because of this error, unless it is settled or lost; never raises."""
+        if self._claim.is_ended:
+            return
+        try:
+            if isinstance(error, Exception):
+                await self.nack(delay_s=self._close_delay_s, reason=reason_of(error))
+            else:
+                await self.nack(intent="defer")  # Interrupted: not the fault of the message.
+        except ClientError as problem:
+            error.add_note(f"holdfast: the message was not given back and will come again: {problem}")
+
     async def _settle(self, flow: Flow[None]) -> None:
         async with self._guard:  # An extend under way would change the ETag.
             self._claim.check_live()
@@ -190,14 +199,6 @@ class Delivery:
             await self._run(flow)
             self._claim.settle()
         await self.hang_up()
-
-    async def _give_up(self, error: BaseException) -> None:
-        if self._claim.is_ended:
-            return
-        if isinstance(error, Exception):
-            await self.nack(delay_s=self._close_delay_s, reason=reason_of(error))
-        else:
-            await self.nack(intent="defer")  # Interrupted: not the fault of the message.
 
     async def _run(self, flow: Flow[T]) -> T:
         try:

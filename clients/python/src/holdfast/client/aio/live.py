@@ -1,28 +1,28 @@
 """Streams without an end: opened again whenever they break off, and closed from any task."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from holdfast.client.aio.transport import Transport
-from holdfast.client.call import Answer
+from holdfast.client.call import Answer, Call
+from holdfast.client.errors import TransportFailed
+from holdfast.client.hang_up import Shuttable, hang_up
 from holdfast.client.queue_opening import Opening
 
 T = TypeVar("T")
 
 
-class StreamClosed(Exception):
-    """The stream was closed while something was waited for."""
-
-
-class LiveStream:
+class LiveStream(Generic[T]):
     """Use it in an `async with`: the server holds a place for whoever listens."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._closed = asyncio.Event()
-        self._reading: asyncio.Task[Any] | None = None
+        self._socket: Shuttable | None = None
+        self._reading: AsyncGenerator[T, None] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -31,6 +31,13 @@ class LiveStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+        if self._reading is not None:
+            with suppress(RuntimeError):  # Another task reads, and comes to its end by itself.
+                await self._reading.aclose()
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        self._reading = self._read()
+        return self._reading
 
     async def close(self) -> None:
         """End it. Whoever reads from it at this moment comes to an end too."""
@@ -39,28 +46,33 @@ class LiveStream:
     def close_soon(self) -> None:
         """`close` for a callback."""
         self._closed.set()
-        if self._reading is not None and self._reading is not asyncio.current_task():
-            self._reading.cancel()
+        hang_up(self._socket)
 
-    async def _unless_closed(self, work: Awaitable[T]) -> T:
-        """What came in; StreamClosed when it is not waited for any longer."""
-        reading = asyncio.current_task()
-        assert reading is not None, "this runs in a task"
-        self._reading = reading
-        try:
-            return await work
-        except asyncio.CancelledError:
-            if not self._closed.is_set() or reading.uncancel() > 0:
-                raise  # Somebody else cancelled it.
-            raise StreamClosed from None
-        finally:
-            self._reading = None
+    def _read(self) -> AsyncGenerator[T, None]:
+        raise NotImplementedError
+
+    def _prepare(self, call: Call) -> None:
+        call.on_connected = self._on_connected
+
+    def _on_connected(self, connected: Shuttable) -> None:
+        self._socket = connected
+        if self._closed.is_set():
+            hang_up(connected)
 
     async def _answers(self, opening: Opening) -> AsyncIterator[Answer]:
         """One open answer after the other."""
-        while not self._closed.is_set():
-            if opening.delay_s():
-                await self._unless_closed(asyncio.sleep(opening.delay_s()))
-            answer = await self._unless_closed(self._transport.run(opening.attempt()))
+        while not await self._is_closed_in(opening.delay_s()):
+            try:
+                answer = await self._transport.run(opening.attempt())
+            except TransportFailed:
+                if self._closed.is_set():
+                    return
+                raise
             if answer is not None:
                 yield answer
+
+    async def _is_closed_in(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closed.wait()
+        return self._closed.is_set()

@@ -1,12 +1,13 @@
 """Drives flows on an event loop."""
 
 import asyncio
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
-from holdfast.client.call import Answer, Pool
+from holdfast.client.call import Answer, Call, Pool
 from holdfast.client.connection import (
+    CONNECTED,
     ERROR_BYTES_MAX,
     Connection,
     answer_headers,
@@ -72,6 +73,7 @@ class Transport:
             headers=headers_of(call),
             content=None if call.body is None else call.body.async_chunks(),
             timeout=timeout_of(call, step.timeout_s),
+            extensions=_trace(call),
         )
         with mapped_errors(step.endpoint):
             response = await pool.send(request, stream=True)
@@ -99,6 +101,19 @@ def _open(connection: Connection, pool: Pool) -> httpx.AsyncClient:
         trust_env=False,
     )
     return httpx.AsyncClient(transport=transport, trust_env=False)
+
+
+def _trace(call: Call) -> dict[str, Any] | None:
+    """Lets a call know the socket of its fresh connection."""
+    on_connected = call.on_connected
+    if on_connected is None:
+        return None
+
+    async def trace(event: str, info: dict[str, Any]) -> None:
+        if event in CONNECTED:
+            on_connected(info["return_value"].get_extra_info("socket"))
+
+    return {"trace": trace}
 
 
 async def _read(response: httpx.Response, bytes_max: int) -> bytes:

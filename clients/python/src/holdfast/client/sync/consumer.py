@@ -79,7 +79,7 @@ class _Loop:
         error: BaseException | None = None
         try:
             _call(self._consumer.on_start, self._life.start())
-            self._listen()
+            self._listen_once()
         except (ClientError, HandlerFailed) as problem:
             error = problem
         try:
@@ -93,6 +93,15 @@ class _Loop:
         except HandlerFailed as problem:
             raise self._life.gave_up(problem) from problem.error
         return self._life.delay_s(error)
+
+    def _listen_once(self) -> None:
+        """A message whose handler failed goes back when the stream is closed: else the next would come down it."""
+        try:
+            self._listen()
+        except HandlerFailed as failure:
+            if self._consumer.auto_ack and isinstance(failure.delivery, Delivery):
+                failure.delivery.fail(failure.error)
+            raise
 
     def _listen(self) -> None:
         consumer = self._consumer
@@ -121,12 +130,14 @@ class _Loop:
 
     def _handle(self, delivery: Delivery) -> None:
         try:
-            with delivery if self._consumer.auto_ack else delivery.kept():
+            with delivery.kept():
                 self._consumer.handler(delivery)
+                if delivery.lost_because is not None:
+                    raise delivery.lost_because
+                if self._consumer.auto_ack and not delivery.is_settled:
+                    delivery.ack()
         except Exception as error:
-            raise HandlerFailed(error) from error
-        if delivery.lost_because is not None:
-            raise HandlerFailed(delivery.lost_because)
+            raise HandlerFailed(error, delivery) from error
 
 
 def _call(hook: Callable[[ConsumerEvent], object] | None, event: ConsumerEvent) -> None:

@@ -145,10 +145,7 @@ class Delivery:
             if not self.is_settled:
                 self.ack()
             return
-        try:
-            self._give_up(error)
-        except ClientError as problem:
-            error.add_note(f"holdfast: the message was not given back and will come again: {problem}")
+        self.fail(error)
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -178,6 +175,18 @@ class Delivery:
         if not self._claim.is_ended:
             self.nack(delay_s=self._close_delay_s)
 
+    def fail(self, error: BaseException) -> None:
+        """Give it back because of this error, unless it is settled or lost; never raises."""
+        if self._claim.is_ended:
+            return
+        try:
+            if isinstance(error, Exception):
+                self.nack(delay_s=self._close_delay_s, reason=reason_of(error))
+            else:
+                self.nack(intent="defer")  # Interrupted: not the fault of the message.
+        except ClientError as problem:
+            error.add_note(f"holdfast: the message was not given back and will come again: {problem}")
+
     def _settle(self, flow: Flow[None]) -> None:
         with self._guard:  # An extend under way would change the ETag.
             self._claim.check_live()
@@ -185,14 +194,6 @@ class Delivery:
             self._run(flow)
             self._claim.settle()
         self.hang_up()
-
-    def _give_up(self, error: BaseException) -> None:
-        if self._claim.is_ended:
-            return
-        if isinstance(error, Exception):
-            self.nack(delay_s=self._close_delay_s, reason=reason_of(error))
-        else:
-            self.nack(intent="defer")  # Interrupted: not the fault of the message.
 
     def _run(self, flow: Flow[T]) -> T:
         try:

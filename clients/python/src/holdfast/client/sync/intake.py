@@ -74,7 +74,7 @@ class Intake:
             try:
                 payload.read()
             except ClientError:
-                self._give_back(claim)
+                self.give_back(message)
                 raise
         delivery = self.of(claim, payload)
         if is_only:
@@ -96,8 +96,9 @@ class Intake:
             return None
         return DeliveryState(self._transport, Hold(self._calls.channel, self._calls.options, lease))
 
-    def _give_back(self, claim: Claim) -> None:
-        """A message whose payload did not arrive need not wait for the end of its visibility."""
+    def give_back(self, message: Message) -> None:
+        """A message that nobody will see need not wait for the end of its visibility."""
+        claim = self._calls.claim(message)
         with suppress(ClientError):
             self._transport.run(claim.nack(delay_s=0.0, intent="defer", reason=""))
 

@@ -1,25 +1,28 @@
 """Streams without an end: opened again whenever they break off, and closed from any thread."""
 
-import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from holdfast.client.call import Answer, Call
 from holdfast.client.errors import TransportFailed
+from holdfast.client.hang_up import Shuttable, hang_up
 from holdfast.client.queue_opening import Opening
 from holdfast.client.sync.transport import Transport
 
+T = TypeVar("T")
 
-class LiveStream:
+
+class LiveStream(Generic[T]):
     """Close it, or use it in a `with`: the server holds a place for whoever listens."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._closed = threading.Event()
-        self._socket: socket.socket | None = None
+        self._socket: Shuttable | None = None
+        self._reading: Generator[T, None, None] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -28,19 +31,29 @@ class LiveStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        if self._reading is not None:
+            with suppress(ValueError):  # Another thread reads, and comes to its end by itself.
+                self._reading.close()
+
+    def __iter__(self) -> Iterator[T]:
+        self._reading = self._read()
+        return self._reading
 
     def close(self) -> None:
         """End it. Whoever reads from it at this moment comes to an end too."""
         self._closed.set()
-        _shut(self._socket)
+        hang_up(self._socket)
+
+    def _read(self) -> Generator[T, None, None]:
+        raise NotImplementedError
 
     def _prepare(self, call: Call) -> None:
         call.on_connected = self._on_connected
 
-    def _on_connected(self, connected: socket.socket) -> None:
+    def _on_connected(self, connected: Shuttable) -> None:
         self._socket = connected
         if self._closed.is_set():
-            _shut(connected)
+            hang_up(connected)
 
     def _answers(self, opening: Opening) -> Iterator[Answer]:
         """One open answer after the other."""
@@ -53,10 +66,3 @@ class LiveStream:
                 raise
             if answer is not None:
                 yield answer
-
-
-def _shut(connected: socket.socket | None) -> None:
-    """Wakes a thread that reads; closing the descriptor would not."""
-    if connected is not None:
-        with suppress(OSError):
-            socket.socket.shutdown(connected, socket.SHUT_RDWR)  # Of the plain socket, under any TLS.

@@ -1,12 +1,12 @@
 """Deliveries without an end, and changes of a queue without an end."""
 
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Generator, Iterator
+from contextlib import closing, suppress
 
 from holdfast.client.call import Answer
 from holdfast.client.connection import mapped_errors
 from holdfast.client.delivery import ServerClock
-from holdfast.client.errors import QueueEmpty, TransportFailed, UnexpectedAnswer
+from holdfast.client.errors import ClientError, QueueEmpty, TransportFailed, UnexpectedAnswer
 from holdfast.client.queue import QueueCalls, Taking
 from holdfast.client.queue_events import ChangeReader
 from holdfast.client.queue_view import QueueChange
@@ -17,7 +17,7 @@ from holdfast.client.sync.live import LiveStream
 from holdfast.client.sync.transport import Transport
 
 
-class Subscription(LiveStream):
+class Subscription(LiveStream[Delivery]):
     """`for delivery in subscription`: each is to be settled, best by `with delivery`."""
 
     def __init__(self, transport: Transport, calls: QueueCalls, taking: Taking, intake: Intake) -> None:
@@ -26,7 +26,7 @@ class Subscription(LiveStream):
         self._taking = taking
         self._intake = intake
 
-    def __iter__(self) -> Iterator[Delivery]:
+    def _read(self) -> Generator[Delivery, None, None]:
         opening = self._calls.subscribe(self._taking, self._prepare)
         try:
             for answer in self._answers(opening):
@@ -50,18 +50,32 @@ class Subscription(LiveStream):
     def _deliveries(self, answer: Answer) -> Iterator[Delivery]:
         with closing(Arrivals.open(answer)) as arrivals:
             clock = ServerClock(answer, self._calls.channel.monotonic_s)
+            try:
+                while (message := arrivals.next()) is not None:
+                    if self._closed.is_set():
+                        self._intake.give_back(message)
+                    else:
+                        yield self._intake.delivery(message, arrivals, clock)
+            except GeneratorExit:
+                self.close()
+                self._give_back_rest(arrivals)
+                raise
+
+    def _give_back_rest(self, arrivals: Arrivals) -> None:
+        """What was on its way when nobody wanted it any longer need not wait for the end of its visibility."""
+        with suppress(ClientError):
             while (message := arrivals.next()) is not None:
-                yield self._intake.delivery(message, arrivals, clock)
+                self._intake.give_back(message)
 
 
-class Changes(LiveStream):
+class Changes(LiveStream[QueueChange]):
     """`for change in changes`: the present state at once, then whenever it changes."""
 
     def __init__(self, transport: Transport, calls: QueueCalls) -> None:
         super().__init__(transport)
         self._calls = calls
 
-    def __iter__(self) -> Iterator[QueueChange]:
+    def _read(self) -> Generator[QueueChange, None, None]:
         opening = self._calls.watch(self._prepare)
         for answer in self._answers(opening):
             is_empty = True

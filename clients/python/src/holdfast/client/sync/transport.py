@@ -1,12 +1,13 @@
 """Drives flows with blocking calls; may be used by many threads at once."""
 
 import threading
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
 from holdfast.client.call import Answer, Call, Pool
 from holdfast.client.connection import (
+    CONNECTED,
     ERROR_BYTES_MAX,
     Connection,
     answer_headers,
@@ -20,10 +21,6 @@ from holdfast.client.errors import ClientClosed, TransportFailed
 from holdfast.client.flow import Flow, Pause, Send
 
 T = TypeVar("T")
-
-_CONNECTED: Final = frozenset(
-    f"connection.{step}.complete" for step in ("connect_tcp", "connect_unix_socket", "start_tls")
-)
 
 
 class Transport:
@@ -115,7 +112,7 @@ def _trace(call: Call) -> dict[str, Any] | None:
         return None
 
     def trace(event: str, info: dict[str, Any]) -> None:
-        if event in _CONNECTED:
+        if event in CONNECTED:
             on_connected(info["return_value"].get_extra_info("socket"))
 
     return {"trace": trace}
