@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.common.clock import FakeClock, SteadyClock
+from holdfast.common.clock import FakeClock, SteadyClock, SystemClock
 from holdfast.leases.service import LeaseService
 from holdfast.queue.bonds import Neighbours
 from holdfast.queue.limits import QueueLimits
@@ -34,11 +34,11 @@ class Queue:
     """The queue `orders` in short words."""
 
     def __init__(
-        self, store: Store, limits: QueueLimits | None = None, clock: FakeClock | None = None
+        self, store: Store, limits: QueueLimits | None = None, *, has_own_clock: bool = True
     ) -> None:
         self.store = store
-        self.clock = clock or FakeClock()
-        steady = SteadyClock(self.clock)
+        self.clock = FakeClock()
+        steady = SteadyClock(self.clock if has_own_clock else SystemClock())
         coordinator = Coordinator()
         self.leases = LeaseService(store, coordinator, steady)
         self.state = StateService(store, steady)

@@ -107,7 +107,7 @@ class Claims:
             queue.reset()
             raise
         for entry, state, _ in claims:
-            queue.window.taken(entry, queue.keys.taken(entry.message_id), state, revision)
+            queue.taken(entry, queue.keys.taken(entry.message_id), state, revision)
         if failpoint.ARMED:
             failpoint.hit("queue.claim.answer")
         return True

@@ -13,7 +13,7 @@ from holdfast.queue.messages import QueueAddress
 from holdfast.queue.pace import Pace
 from holdfast.queue.records import MESSAGES, POLICIES, READY, TAKEN, keys_of
 from holdfast.queue.window import Entry, Order, Window
-from holdfast.storage.layers_pb2 import QueuePolicy
+from holdfast.storage.layers_pb2 import MessageState, QueuePolicy
 from holdfast.storage.port import RANGE_LIMIT_MAX, Record, Store
 from holdfast.storage.tables import Table
 
@@ -164,6 +164,11 @@ class Dispatcher:
         self._has_missed = True  # A page that is being read may be older than these, and they lie behind it.
         self._add_all(entries)
         self.pump()
+
+    def taken(self, entry: Entry, key: bytes, state: MessageState, revision: int) -> None:
+        """What was handed out is claimed, until its lease is over."""
+        self.window.taken(entry, key, state, revision)
+        self._set_timer()
 
     def forget(self, message_id: str) -> None:
         """It is gone from this queue."""
