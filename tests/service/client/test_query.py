@@ -138,7 +138,7 @@ def test_a_shell_finds_what_it_has_set(server: TestServer, tmp_path: Path) -> No
 
 def test_a_shell_configures_a_namespace(server: TestServer, tmp_path: Path) -> None:
     script = """
-    holdfast namespace set query -n shell --preferred scan -o text | head -2
+    holdfast namespace set query -n shell --preferred index -o text | head -2
     holdfast client namespace get query -n shell | grep -c etag
     holdfast index flush -n shell -m wait -o text | grep flushed
     """
@@ -148,7 +148,7 @@ def test_a_shell_configures_a_namespace(server: TestServer, tmp_path: Path) -> N
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         "Namespace: shell",
-        "Preferred query engine: scan",
+        "Preferred query engine: index",
         "1",
         "flushed: true",
     ]

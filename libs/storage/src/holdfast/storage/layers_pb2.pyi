@@ -328,7 +328,7 @@ Global___IndexState: _TypeAlias = IndexState  # noqa: Y015
 
 @_typing.final
 class IndexProgress(_message.Message):
-    """("indexinfo", "progress", namespace): how far the phase has come."""
+    """("indexprogress", namespace): how far the phase has come."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -17,6 +17,8 @@ from holdfast.queue.limits import QueueLimits
 from holdfast.queue.service import QueueService
 from holdfast.state.attachment_routes import AttachmentRoutes
 from holdfast.state.attachments import AttachmentService
+from holdfast.state.index_builder import IndexBuilder
+from holdfast.state.index_metrics import IndexMetrics
 from holdfast.state.metrics import AttachmentMetrics
 from holdfast.state.mutations import MutationService
 from holdfast.state.namespace_config import NamespaceService
@@ -39,6 +41,7 @@ class Plane:
         self._leases = LeaseRoutes(settings, drain, self._lease_metrics)
         self._state = StateRoutes(settings)
         self._attachments = AttachmentRoutes(settings, AttachmentMetrics(registry))
+        self._index_metrics = IndexMetrics(registry)
         self._query = QueryRoutes(settings)
         self._namespaces = NamespaceRoutes(settings)
         self._queue = QueueDoors(settings, drain)
@@ -72,7 +75,8 @@ class Plane:
         self._queue.open(queue)
         self._lease_metrics.watch(leases)
         self._drain.active_leases = lambda: leases.active
-        async with leases.running(), queue.running():
+        builder = IndexBuilder(store, state.index, self._index_metrics)
+        async with leases.running(), builder.running(), queue.running():
             yield
 
 

@@ -1,9 +1,9 @@
 """How the queries of each namespace are answered: which engine is preferred, and which one stands in."""
 
-from enum import StrEnum
-
 from holdfast.common.ids import uuid7
 from holdfast.state.errors import NamespaceConfigConflict, QueryEngineUnavailable
+from holdfast.state.index_state import IndexStates
+from holdfast.state.query_engine import Engine, preferred_by_default
 from holdfast.storage.layers_pb2 import NamespaceConfig
 from holdfast.storage.port import Store, Transaction
 from holdfast.storage.tables import Reader, Table
@@ -12,21 +12,9 @@ CONFIGS = Table("sys", NamespaceConfig)
 _KIND = "namespace"
 
 
-class Engine(StrEnum):
-    """How matching documents are found."""
-
-    INDEX = "index"
-    SCAN = "scan"
-
-
 NO_ENGINE = "none"
 PREFERRED_ENGINES = frozenset(Engine)
 FALLBACK_ENGINES = frozenset((NO_ENGINE, Engine.SCAN))
-
-
-def preferred_by_default(store: Store) -> Engine:
-    """A store in memory is small and short-lived: an index would cost it more than it saves."""
-    return Engine.SCAN if store.url.startswith("mem://") else Engine.INDEX
 
 
 def engine_of(config: NamespaceConfig, asked: Engine | None) -> Engine:
@@ -43,6 +31,7 @@ class NamespaceService:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._index_states = IndexStates(store)
         self._preferred = preferred_by_default(store)
 
     async def get(self, namespace: str, reader: Reader | None = None) -> NamespaceConfig:
@@ -53,7 +42,10 @@ class NamespaceService:
     async def set(
         self, namespace: str, *, preferred: str, fallback: str, expected_etag: str
     ) -> NamespaceConfig:
-        """Store a configuration; an empty engine keeps its value, an empty ETag expects nothing."""
+        """Store a configuration; an empty engine keeps its value, an empty ETag expects nothing.
+
+        An index that is turned on or off by it is built or cleared in the background.
+        """
 
         async def store(tx: Transaction) -> NamespaceConfig:
             config = await self.get(namespace, tx)
@@ -63,6 +55,8 @@ class NamespaceService:
             config.fallback_engine = fallback or config.fallback_engine
             config.etag = uuid7()
             CONFIGS.put(tx, config, _KIND, namespace)
+            is_wanted = config.preferred_engine == Engine.INDEX
+            await self._index_states.want(tx, namespace, is_wanted=is_wanted)
             return config
 
         return await self._store.transact(store)

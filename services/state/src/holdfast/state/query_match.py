@@ -12,16 +12,10 @@ from holdfast.state.staging import committed_view
 from holdfast.storage.layers_pb2 import Document
 from holdfast.storage.resource import Member
 
-DIAGNOSTICS_PREFIX = "lockd-diagnostics/"
 # Evaluating this much takes about a millisecond, in which no other request is served.
 TURN_BYTES = 64 << 10
 # A thread keeps the interpreter while it reads JSON: about 20 ms for this.
 THREAD_BYTES_MAX = 1 << 20
-
-
-def is_visible(key: str, document: Document) -> bool:
-    """Whether queries may show the key at all."""
-    return bool(document.etag) and not document.is_hidden and not key.startswith(DIAGNOSTICS_PREFIX)
 
 
 class DocumentMatcher:

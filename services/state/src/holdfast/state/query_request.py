@@ -22,7 +22,7 @@ from holdfast.state.errors import (
     InvalidRefresh,
     InvalidReturn,
 )
-from holdfast.state.namespace_config import Engine
+from holdfast.state.query_engine import Engine
 
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 1000

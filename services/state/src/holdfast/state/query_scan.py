@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from typing import NamedTuple
 
-from holdfast.state.query_match import is_visible
+from holdfast.state.query_visibility import is_visible
 from holdfast.storage.keys import next_key
 from holdfast.storage.layers import DOCUMENTS
 from holdfast.storage.layers_pb2 import Document

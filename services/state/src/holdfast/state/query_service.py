@@ -5,13 +5,18 @@ from contextlib import aclosing
 from typing import NamedTuple
 
 from holdfast.common.clock import SteadyClock
-from holdfast.state.namespace_config import Engine, NamespaceService, engine_of
-from holdfast.state.query_match import DocumentMatcher, is_visible
+from holdfast.lql.temporal import NANOS_PER_S, format_utc
+from holdfast.state.errors import IndexUnavailable
+from holdfast.state.index_search import IndexSearch
+from holdfast.state.namespace_config import NamespaceService, engine_of
+from holdfast.state.query_engine import Engine
+from holdfast.state.query_match import DocumentMatcher
 from holdfast.state.query_request import QueryRequest, decode_cursor, encode_cursor
 from holdfast.state.query_scan import Candidate, Candidates, scan
+from holdfast.state.query_visibility import is_visible
 from holdfast.state.service import StateService
 from holdfast.storage.layers import DOCUMENTS
-from holdfast.storage.layers_pb2 import Document
+from holdfast.storage.layers_pb2 import Document, IndexState
 from holdfast.storage.port import Store
 from holdfast.storage.resource import Member
 
@@ -47,27 +52,39 @@ class QueryService:
         self._state = state
         self._namespaces = namespaces
         self._clock = clock
+        self._search = IndexSearch(store, state.index)
 
     async def page(self, query: QueryRequest) -> Page:
         engine = engine_of(await self._namespaces.get(query.namespace), query.engine)
         after_key = decode_cursor(engine, query.cursor)
-        matcher = self._matcher(query)
+        now_ns = self._now_ns()
+        matcher = DocumentMatcher(self._state, query.selector, now_ns=now_ns)
+        index_seq = self._store.revision
         try:
-            async with aclosing(self._candidates(engine, query, after_key)) as candidates:
+            async with aclosing(self._candidates(engine, query, after_key, now_ns)) as candidates:
                 matches, has_more = await self._collect(query, matcher, candidates)
         finally:
             await matcher.aclose()
         cursor = encode_cursor(engine, matches[-1].key) if has_more else ""
-        return Page(query, matches, cursor, 0, {}, matcher.seen_count)
+        if engine is Engine.SCAN or not (matches or await self.index_seq(query.namespace)):
+            return Page(query, matches, cursor, 0, {}, matcher.seen_count)
+        return Page(query, matches, cursor, index_seq, await self._metadata(query), matcher.seen_count)
 
     async def flush(self, namespace: str) -> int:
-        """The revision of the index; 0: there is nothing in it."""
-        return 0
+        """The revision of an index that never lags behind; 0: there is nothing in it."""
+        config = await self._namespaces.get(namespace)
+        if config.etag and config.preferred_engine != Engine.INDEX:
+            raise IndexUnavailable("the index of this namespace is turned off; turn it on at /v1/namespace")
+        return await self.index_seq(namespace)
+
+    async def index_seq(self, namespace: str) -> int:
+        """The revision up to which the index holds everything; 0: there is nothing in it."""
+        return 0 if await self._search.reader(namespace).is_empty() else self._store.revision
 
     async def documents(self, page: Page) -> AsyncIterator[tuple[str, Document]]:
         """The documents of a page. One that was not held is read again, and left out if it no longer matches."""
         namespace = page.query.namespace
-        matcher = self._matcher(page.query)
+        matcher = DocumentMatcher(self._state, page.query.selector, now_ns=self._now_ns())
         try:
             for key, held in page.matches:
                 document = held or await DOCUMENTS.get(self._store, namespace, key)
@@ -106,8 +123,28 @@ class QueryService:
             return candidate.is_sure
         return await matcher.matches(Member(query.namespace, candidate.key), candidate.document)
 
-    def _candidates(self, engine: Engine, query: QueryRequest, after_key: str) -> Candidates:
-        return scan(self._store, query.namespace, after_key)
+    def _candidates(self, engine: Engine, query: QueryRequest, after_key: str, now_ns: int) -> Candidates:
+        if engine is Engine.SCAN:
+            return scan(self._store, query.namespace, after_key)
+        return self._search.candidates(
+            query.namespace,
+            query.selector,
+            after_key,
+            limit=query.limit,
+            wants_documents=query.returns_documents,
+            now_ns=now_ns,
+        )
 
-    def _matcher(self, query: QueryRequest) -> DocumentMatcher:
-        return DocumentMatcher(self._state, query.selector, now_ns=int(self._clock.wall_s() * 1e9))
+    async def _metadata(self, query: QueryRequest) -> dict[str, str]:
+        """Nothing is ever pending: the index is as new as the query."""
+        updated_at = format_utc(self._now_ns() // NANOS_PER_S * NANOS_PER_S) or ""
+        metadata = {"index_pending": "false", "index_updated_at": updated_at}
+        state = await self._state.index.states.get(self._store, query.namespace)
+        if state.phase != IndexState.READY:
+            progress = await self._state.index.states.progress(self._store, query.namespace)
+            metadata["index_phase"] = IndexState.Phase.Name(state.phase).lower()
+            metadata["index_documents"] = str(progress.document_count)
+        return metadata
+
+    def _now_ns(self) -> int:
+        return int(self._clock.wall_s() * NANOS_PER_S)

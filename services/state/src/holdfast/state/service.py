@@ -12,6 +12,7 @@ from holdfast.common.clock import SteadyClock
 from holdfast.state import attachment_records, staging
 from holdfast.state.fields import ExpectedBody
 from holdfast.state.holding import STAGE_COSTS, Holding, read_holding, write_stage
+from holdfast.state.index_writer import Change, IndexWriter
 from holdfast.state.intake import take_document
 from holdfast.state.staging import ANYTHING, NOTHING, Expectation, View
 from holdfast.storage.intake import INLINE_BYTES_MAX, Content, Intake, pieces_of
@@ -30,6 +31,7 @@ class StateService:
     def __init__(self, store: Store, clock: SteadyClock) -> None:
         self._store = store
         self._clock = clock
+        self.index = IndexWriter(store)
 
     # -- reads
 
@@ -144,6 +146,7 @@ class StateService:
     ) -> None:
         """Publish or drop what the transaction staged."""
         is_charged = False
+        changes: list[Change] = []
         for member in members:
             stage = await STAGES.get(tx, txn_id, *member)
             if stage is None:
@@ -155,6 +158,9 @@ class StateService:
                 document = await DOCUMENTS.get(tx, *member) or NOTHING
                 published = staging.published(document, stage, self._clock.now_ms() // 1000)
                 DOCUMENTS.put(tx, published, *member, blobs=staging.blobs_of(published))
+                changes.append(Change(member, document, published))
+        if changes:
+            await self.index.publish(tx, changes)
         if is_charged:
             STAGE_COSTS.delete(tx, txn_id)
 

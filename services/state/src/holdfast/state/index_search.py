@@ -1,0 +1,83 @@
+"""The index engine: candidates from the index as long as it helps, from a scan where it does not."""
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Final
+
+from holdfast.lql.selector import Selector
+from holdfast.state.index_plan import Planner
+from holdfast.state.index_reader import Batch, IndexReader
+from holdfast.state.index_writer import IndexWriter
+from holdfast.state.query_scan import Candidate, Candidates, scan
+from holdfast.state.query_visibility import is_visible
+from holdfast.storage.layers import DOCUMENTS
+from holdfast.storage.port import Store
+
+FETCHED_DOCUMENTS: Final = 64
+_CHUNK_MIN: Final = 64
+
+
+class IndexSearch:
+    """The index of one store, asked for candidates."""
+
+    def __init__(self, store: Store, index: IndexWriter) -> None:
+        self._store = store
+        self._index = index
+
+    def reader(self, namespace: str) -> IndexReader:
+        return IndexReader(self._store, self._index.states, namespace)
+
+    async def candidates(
+        self,
+        namespace: str,
+        selector: Selector,
+        after_key: str,
+        *,
+        limit: int,
+        wants_documents: bool,
+        now_ns: int,
+    ) -> Candidates:
+        plan = Planner(self._index.terms, now_ns=now_ns).plan(selector)
+        chunk = max(_CHUNK_MIN, limit + 1)
+        if plan is not None:
+            async with aclosing(self.reader(namespace).batches(plan, after_key, chunk)) as batches:
+                async for batch in batches:
+                    if batch is None:
+                        break
+                    async with aclosing(self._pages(namespace, batch, wants_documents)) as pages:
+                        async for page in pages:
+                            yield page
+                    after_key = batch.end_key
+                else:
+                    return
+        async with aclosing(scan(self._store, namespace, after_key)) as pages:
+            async for page in pages:
+                yield page
+
+    async def _pages(self, namespace: str, batch: Batch, wants_documents: bool) -> Candidates:
+        keys = batch.keys
+        if not wants_documents and all(is_sure for _, is_sure in keys):
+            yield [Candidate(key, None, is_sure=True) for key, _ in keys]
+            return
+        for start in range(0, len(keys), FETCHED_DOCUMENTS):
+            page = keys[start : start + FETCHED_DOCUMENTS]
+            yield await self._fetched(namespace, page, wants_documents)
+
+    async def _fetched(
+        self, namespace: str, keys: Sequence[tuple[str, bool]], wants_documents: bool
+    ) -> list[Candidate]:
+        """Documents are looked at again even if the index is sure: they may have changed since."""
+        stored = {
+            key: DOCUMENTS.key(namespace, key) for key, is_sure in keys if wants_documents or not is_sure
+        }
+        records = await self._store.get_many(list(stored.values()))
+        found: list[Candidate] = []
+        for key, _ in keys:
+            if key not in stored:
+                found.append(Candidate(key, None, is_sure=True))
+                continue
+            record = records.get(stored[key])
+            document = None if record is None else DOCUMENTS.decode(record)
+            if document is not None and is_visible(key, document):
+                found.append(Candidate(key, document))
+        return found
