@@ -10,7 +10,7 @@ import httpx
 from holdfast.client.body import Body
 from holdfast.client.endpoint import Endpoint
 from holdfast.client.errors import ApiError, UnexpectedAnswer, api_error
-from holdfast.client.hang_up import Shuttable
+from holdfast.client.hang_up import Connected
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class Call:
     """A 200 stays open for the caller to read."""
     is_idempotent: bool = False
     """May be sent again on a fresh connection when a pooled one turned out to be dead."""
-    on_connected: Callable[[Shuttable], None] | None = None
+    on_connected: Callable[[Connected], None] | None = None
     """Told the socket of a call in the `stream` pool, so that a read that waits for ever can be ended."""
 
 

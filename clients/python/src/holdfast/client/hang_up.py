@@ -1,22 +1,26 @@
 """How a stream without an end is ended by its reader, from anywhere."""
 
+import os
 import socket
 from contextlib import suppress
 from typing import Protocol
 
 
-class Shuttable(Protocol):
+class Connected(Protocol):
     """A socket, or what an event loop shows of one."""
 
-    def shutdown(self, how: int, /) -> None: ...
+    def fileno(self) -> int: ...
 
 
-def hang_up(connected: Shuttable | None) -> None:
+def second_handle(connected: Connected) -> socket.socket:
+    """A socket of our own on the same connection, because not every event loop lets go of its own.
+
+    Close it with the stream: the connection lasts as long as either is open.
+    """
+    return socket.socket(fileno=os.dup(connected.fileno()))
+
+
+def hang_up(connected: socket.socket) -> None:
     """Whoever reads still gets what has arrived, then the end. Closing the descriptor would not wake them."""
-    if connected is None:
-        return
     with suppress(OSError):  # Closed already.
-        if isinstance(connected, socket.socket):
-            socket.socket.shutdown(connected, socket.SHUT_RDWR)  # The plain socket, under any TLS.
-        else:
-            connected.shutdown(socket.SHUT_RDWR)
+        socket.socket.shutdown(connected, socket.SHUT_RDWR)  # The plain socket, under any TLS.

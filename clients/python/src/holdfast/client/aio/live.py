@@ -1,6 +1,7 @@
 """Streams without an end: opened again whenever they break off, and closed from any task."""
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from types import TracebackType
@@ -9,7 +10,7 @@ from typing import Generic, Self, TypeVar
 from holdfast.client.aio.transport import Transport
 from holdfast.client.call import Answer, Call
 from holdfast.client.errors import TransportFailed
-from holdfast.client.hang_up import Shuttable, hang_up
+from holdfast.client.hang_up import Connected, hang_up, second_handle
 from holdfast.client.queue_opening import Opening
 
 T = TypeVar("T")
@@ -21,7 +22,7 @@ class LiveStream(Generic[T]):
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._closed = asyncio.Event()
-        self._socket: Shuttable | None = None
+        self._socket: socket.socket | None = None
         self._reading: AsyncGenerator[T, None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -34,6 +35,7 @@ class LiveStream(Generic[T]):
         if self._reading is not None:
             with suppress(RuntimeError):  # Another task reads, and comes to its end by itself.
                 await self._reading.aclose()
+        self._let_go()
 
     def __aiter__(self) -> AsyncIterator[T]:
         self._reading = self._read()
@@ -46,7 +48,8 @@ class LiveStream(Generic[T]):
     def close_soon(self) -> None:
         """`close` for a callback."""
         self._closed.set()
-        hang_up(self._socket)
+        if self._socket is not None:
+            hang_up(self._socket)
 
     def _read(self) -> AsyncGenerator[T, None]:
         raise NotImplementedError
@@ -54,22 +57,30 @@ class LiveStream(Generic[T]):
     def _prepare(self, call: Call) -> None:
         call.on_connected = self._on_connected
 
-    def _on_connected(self, connected: Shuttable) -> None:
-        self._socket = connected
+    def _on_connected(self, connected: Connected) -> None:
+        self._let_go()
+        self._socket = second_handle(connected)
         if self._closed.is_set():
-            hang_up(connected)
+            hang_up(self._socket)
+
+    def _let_go(self) -> None:
+        handle, self._socket = self._socket, None
+        if handle is not None:
+            handle.close()
 
     async def _answers(self, opening: Opening) -> AsyncIterator[Answer]:
         """One open answer after the other."""
         while not await self._is_closed_in(opening.delay_s()):
             try:
                 answer = await self._transport.run(opening.attempt())
+                if answer is not None:
+                    yield answer
             except TransportFailed:
                 if self._closed.is_set():
                     return
                 raise
-            if answer is not None:
-                yield answer
+            finally:
+                self._let_go()
 
     async def _is_closed_in(self, seconds: float) -> bool:
         with suppress(TimeoutError):

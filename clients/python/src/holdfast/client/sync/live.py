@@ -1,5 +1,6 @@
 """Streams without an end: opened again whenever they break off, and closed from any thread."""
 
+import socket
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import suppress
@@ -8,7 +9,7 @@ from typing import Generic, Self, TypeVar
 
 from holdfast.client.call import Answer, Call
 from holdfast.client.errors import TransportFailed
-from holdfast.client.hang_up import Shuttable, hang_up
+from holdfast.client.hang_up import Connected, hang_up, second_handle
 from holdfast.client.queue_opening import Opening
 from holdfast.client.sync.transport import Transport
 
@@ -21,7 +22,7 @@ class LiveStream(Generic[T]):
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._closed = threading.Event()
-        self._socket: Shuttable | None = None
+        self._socket: socket.socket | None = None
         self._reading: Generator[T, None, None] | None = None
 
     def __enter__(self) -> Self:
@@ -34,6 +35,7 @@ class LiveStream(Generic[T]):
         if self._reading is not None:
             with suppress(ValueError):  # Another thread reads, and comes to its end by itself.
                 self._reading.close()
+        self._let_go()
 
     def __iter__(self) -> Iterator[T]:
         self._reading = self._read()
@@ -42,7 +44,8 @@ class LiveStream(Generic[T]):
     def close(self) -> None:
         """End it. Whoever reads from it at this moment comes to an end too."""
         self._closed.set()
-        hang_up(self._socket)
+        if self._socket is not None:
+            hang_up(self._socket)
 
     def _read(self) -> Generator[T, None, None]:
         raise NotImplementedError
@@ -50,19 +53,27 @@ class LiveStream(Generic[T]):
     def _prepare(self, call: Call) -> None:
         call.on_connected = self._on_connected
 
-    def _on_connected(self, connected: Shuttable) -> None:
-        self._socket = connected
+    def _on_connected(self, connected: Connected) -> None:
+        self._let_go()
+        self._socket = second_handle(connected)
         if self._closed.is_set():
-            hang_up(connected)
+            hang_up(self._socket)
+
+    def _let_go(self) -> None:
+        handle, self._socket = self._socket, None
+        if handle is not None:
+            handle.close()
 
     def _answers(self, opening: Opening) -> Iterator[Answer]:
         """One open answer after the other."""
         while not self._closed.wait(opening.delay_s()):
             try:
                 answer = self._transport.run(opening.attempt())
+                if answer is not None:
+                    yield answer
             except TransportFailed:
                 if self._closed.is_set():
                     return
                 raise
-            if answer is not None:
-                yield answer
+            finally:
+                self._let_go()
