@@ -24,7 +24,7 @@ from holdfast.state.errors import (
     QueryUnavailable,
 )
 from holdfast.state.query_request import read_query
-from holdfast.state.query_rows import rows
+from holdfast.state.query_rows import counted, rows
 from holdfast.state.query_service import Page, QueryService
 
 QUERY_BYTES_MAX = 256 << 10
@@ -133,7 +133,10 @@ class QueryRoutes:
             (b"x-lockd-query-return", b"documents"),
             *_page_headers(page, page.metadata),
         ]
-        return StreamAnswer(200, headers, None, rows(self.service, page))
+        trailers: dict[bytes, bytes] = {}
+        chunks = counted(rows(self.service, page), lambda sent_bytes: _fill(trailers, page, sent_bytes))
+        _fill(trailers, page, 0)
+        return StreamAnswer(200, headers, None, chunks, trailers)
 
     async def flush(self, request: Request, body: FlushRequest | None) -> Answer:
         asked = body or FlushRequest()
@@ -182,3 +185,16 @@ def _page_headers(page: Page, metadata: dict[str, str]) -> list[Header]:
     if metadata:
         headers.append((b"x-lockd-query-metadata", json.dumps(metadata, separators=(",", ":")).encode()))
     return headers
+
+
+def _fill(trailers: dict[bytes, bytes], page: Page, sent_bytes: int) -> None:
+    """What newer clients look for after the documents, and what it took to find them."""
+    counters = {
+        "query_candidates_seen": page.seen_count,
+        "query_candidates_matched": len(page.matches),
+        "query_bytes_captured": sent_bytes,
+        "query_spill_count": 0,
+        "query_spill_bytes": 0,
+    }
+    metadata = page.metadata | {name: str(count) for name, count in counters.items()}
+    trailers.update(_page_headers(page, metadata))

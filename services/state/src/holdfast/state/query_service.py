@@ -1,6 +1,6 @@
 """Queries: one page of the keys, or documents, that match a selector."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -81,7 +81,7 @@ class QueryService:
         """The revision up to which the index holds everything; 0: there is nothing in it."""
         return 0 if await self._search.reader(namespace).is_empty() else self._store.revision
 
-    async def documents(self, page: Page) -> AsyncIterator[tuple[str, Document]]:
+    async def documents(self, page: Page) -> AsyncGenerator[tuple[str, Document], None]:
         """The documents of a page. One that was not held is read again, and left out if it no longer matches."""
         namespace = page.query.namespace
         matcher = DocumentMatcher(self._state, page.query.selector, now_ns=self._now_ns())

@@ -110,18 +110,27 @@ class StreamAnswer:
 
     The head goes out with the first chunk, so an error before that is still answered as one; later the connection
     is dropped. The chunks are of a size that may sit in memory; together they have `size_bytes`, if it is known.
+
+    `trailers` follow the chunks if the size is not known and the lane sends them: plain ASGI has no way to. Their
+    names go out with the head, their values may change until the last chunk is made.
     """
 
-    __slots__ = ("chunks", "first", "headers", "size_bytes", "status")
+    __slots__ = ("chunks", "first", "headers", "size_bytes", "status", "trailers")
 
     def __init__(
-        self, status: int, headers: list[Header], size_bytes: int | None, chunks: AsyncIterator[bytes]
+        self,
+        status: int,
+        headers: list[Header],
+        size_bytes: int | None,
+        chunks: AsyncIterator[bytes],
+        trailers: dict[bytes, bytes] | None = None,
     ) -> None:
         self.status = status
         self.headers = headers
         self.size_bytes = size_bytes
         self.chunks = chunks
         self.first = b""
+        self.trailers: dict[bytes, bytes] = trailers or {}
 
 
 AnyAnswer = Answer | StreamAnswer

@@ -8,7 +8,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 from holdfast.common.express.hang_up import reset
 from holdfast.common.express.message import StreamAnswer
-from holdfast.common.express.wire import bad_header, may_have_body
+from holdfast.common.express.wire import bad_header, may_have_body, render_stream_end
 from holdfast.common.logging import get_logger
 
 _log = get_logger("api.http.server")
@@ -21,7 +21,7 @@ class StreamBroken(Exception):
 async def begin(answer: StreamAnswer) -> None:
     """Fetch the first chunk, while an error can still become an answer of its own."""
     try:
-        name = bad_header(answer.headers)
+        name = bad_header([*answer.headers, *answer.trailers.items()])
         if name is not None or not may_have_body(answer.status):
             raise ValueError(f"status {answer.status} and header {name!r} do not go with a stream")
         async for chunk in answer.chunks:
@@ -73,7 +73,7 @@ async def write(answer: StreamAnswer, head: bytes, transport: asyncio.Transport,
                 transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece)
                 await flow.drain()
         if is_chunked:
-            transport.write(b"0\r\n\r\n")
+            transport.write(render_stream_end(answer))
     except StreamBroken as error:
         log_broken(error)
         reset(transport)

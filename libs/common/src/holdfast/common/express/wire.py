@@ -101,7 +101,15 @@ def render_stream_head(
     lines = [b"%b: %b\r\n" % (name.lower(), value) for name, value in header_list(answer, correlation_id)]
     close = _CLOSE if is_last else b""
     chunked = _CHUNKED if answer.size_bytes is None else b""
+    if chunked and answer.trailers:
+        lines.append(b"trailer: %b\r\n" % b", ".join(answer.trailers))
     return b"".join([STATUS_LINES[answer.status], common_head, *lines, close, chunked, b"\r\n"])
+
+
+def render_stream_end(answer: StreamAnswer) -> bytes:
+    """What follows the last chunk."""
+    lines = [b"%b: %b\r\n" % trailer for trailer in answer.trailers.items() if not _bad_value(trailer[1])]
+    return b"".join([b"0\r\n", *lines, b"\r\n"])
 
 
 def render_refusal(error: HoldfastError, correlation_id: str, common_head: bytes) -> bytes:
