@@ -12,6 +12,7 @@ from holdfast.common.listener import Listener
 from holdfast.common.server import PlaneServer, ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
+from holdfast.queue import inspection_routes
 from tests.wire.lockd.conftest import Wire
 from tests.wire.lockd.queue_wire import (
     Delivered,
@@ -264,3 +265,27 @@ async def test_a_watch_tells_the_head_now_and_whenever_it_changes(wire: Wire) ->
     assert "head_message_id" not in empty
     assert set(empty) == {"id", "namespace", "queue", "available", "changed_at_unix", "correlation_id"}
     assert (empty["namespace"], empty["queue"]) == ("default", "orders")
+
+
+async def test_a_watch_that_has_nothing_to_tell_says_so(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection_routes, "KEEPALIVE_S", 0.05)
+
+    async with wire.stream("/v1/queue/watch", {"queue": "orders"}) as answer:
+        lines = [line async for line in _some(answer.aiter_lines(), 8)]
+
+    assert lines[4:] == [": keepalive", "", ": keepalive", ""]
+
+
+async def _some(lines: AsyncIterator[str], count: int) -> AsyncIterator[str]:
+    for _ in range(count):
+        yield await anext(lines)
+
+
+async def test_a_watch_ends_with_its_server(server: tuple[PlaneServer, Wire]) -> None:
+    plane, wire = server
+
+    seen = events(wire, {"queue": "orders"})
+    await anext(seen)
+    plane.request_stop()
+
+    assert [event async for event in seen] == []
