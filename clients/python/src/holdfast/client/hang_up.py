@@ -2,8 +2,11 @@
 
 import os
 import socket
+import struct
 from contextlib import suppress
-from typing import Protocol
+from typing import Final, Protocol
+
+_NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 
 class Connected(Protocol):
@@ -21,6 +24,10 @@ def second_handle(connected: Connected) -> socket.socket:
 
 
 def hang_up(connected: socket.socket) -> None:
-    """Whoever reads still gets what has arrived, then the end. Closing the descriptor would not wake them."""
+    """Whoever reads still gets what has arrived, then the end. Closing the descriptor would not wake them.
+
+    The close that follows is a reset: a server can't mistake it for a client that only has no more to say.
+    """
     with suppress(OSError):  # Closed already.
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         socket.socket.shutdown(connected, socket.SHUT_RDWR)  # The plain socket, under any TLS.
