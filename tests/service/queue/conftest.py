@@ -34,10 +34,15 @@ class Queue:
     """The queue `orders` in short words."""
 
     def __init__(
-        self, store: Store, limits: QueueLimits | None = None, *, has_own_clock: bool = True
+        self,
+        store: Store,
+        limits: QueueLimits | None = None,
+        *,
+        clock: FakeClock | None = None,
+        has_own_clock: bool = True,
     ) -> None:
         self.store = store
-        self.clock = FakeClock()
+        self.clock = clock or FakeClock()
         steady = SteadyClock(self.clock if has_own_clock else SystemClock())
         coordinator = Coordinator()
         self.leases = LeaseService(store, coordinator, steady)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from holdfast.common.clock import SteadyClock
+from holdfast.queue.limits import QueueLimits
 from holdfast.queue.messages import QueueAddress
 from holdfast.queue.pace import Pace
 from holdfast.queue.records import MESSAGES, POLICIES, READY, TAKEN, keys_of
@@ -17,7 +18,7 @@ from holdfast.storage.layers_pb2 import MessageState, QueuePolicy
 from holdfast.storage.port import RANGE_LIMIT_MAX, Record, Store
 from holdfast.storage.tables import Table
 
-PAGE_ENTRIES = 128
+WINDOW_PAGES = 4
 CACHED_MESSAGE_BYTES_MAX = 4 << 10  # A larger one is read when it leaves.
 
 
@@ -52,11 +53,11 @@ class Dispatcher:
         store: Store,
         clock: SteadyClock,
         surroundings: Surroundings,
-        out_max: int,
+        limits: QueueLimits,
     ) -> None:
         self.address = address
         self.keys = keys_of(address)
-        self.window = Window()
+        self.window = Window(WINDOW_PAGES * limits.page_entries)
         self.policy = QueuePolicy()
         self.is_loaded = False
         self.consumers = 0  # In the line, or with a stream.
@@ -64,7 +65,7 @@ class Dispatcher:
         self._store = store
         self._clock = clock
         self._surroundings = surroundings
-        self._out_max = out_max
+        self._limits = limits
         self._line: dict[Waiter, None] = {}
         self._pace = Pace(0.0, clock.now_ms())
         self._loading = asyncio.Lock()
@@ -85,7 +86,7 @@ class Dispatcher:
     @property
     def is_full(self) -> bool:
         """As many are out as may be."""
-        return self.window.out >= self._out_max
+        return self.window.out >= self._limits.out_max
 
     # -- the store
 
@@ -102,7 +103,7 @@ class Dispatcher:
 
     def reset(self) -> None:
         """Memory may be wrong: read again. The consumers stay in the line."""
-        self.window = Window()
+        self.window = Window(WINDOW_PAGES * self._limits.page_entries)
         self.is_loaded = False
         if self._line or self.watchers:
             self._surroundings.spawn(self.load())
@@ -126,7 +127,7 @@ class Dispatcher:
         start, end = READY.bounds(*self.address)
         while page := await self._read_page(start, end):
             self._add_all(page)
-            if len(page) < PAGE_ENTRIES:
+            if len(page) < self._limits.page_entries:
                 return
             last = page[-1].order
             self.window.set_horizon(last)
@@ -139,11 +140,11 @@ class Dispatcher:
         page = await self._read_page(self.keys.ready(*horizon) + b"\x00", end)
         self.window.lift_horizon(horizon.priority)
         self._add_all(page)
-        if len(page) == PAGE_ENTRIES or self._has_missed:
+        if len(page) == self._limits.page_entries or self._has_missed:
             self.window.set_horizon(page[-1].order if page else horizon)
 
     async def _read_page(self, start: bytes, end: bytes) -> list[Entry]:
-        records = await self._store.range(start, end, limit=PAGE_ENTRIES)
+        records = await self._store.range(start, end, limit=self._limits.page_entries)
         entries = [_entry(READY, record) for record in records]
         found = await self._store.get_many([self.keys.message(entry.message_id) for entry in entries])
         for entry in entries:
@@ -265,7 +266,7 @@ class Dispatcher:
     def _pop(self, count_max: int) -> list[Entry]:
         if self.policy.is_paused:
             return []
-        count_max = min(count_max, self._out_max - self.window.out)
+        count_max = min(count_max, self._limits.out_max - self.window.out)
         allowed = self._pace.allowed(self._clock.now_ms())
         if allowed is not None:
             count_max = min(count_max, allowed)

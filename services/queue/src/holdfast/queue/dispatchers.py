@@ -7,6 +7,7 @@ from typing import Any
 from holdfast.common.clock import SteadyClock
 from holdfast.common.logging import get_logger
 from holdfast.queue.dispatcher import Dispatcher
+from holdfast.queue.limits import QueueLimits
 from holdfast.queue.messages import QueueAddress
 from holdfast.queue.window import Entry
 from holdfast.storage.layers_pb2 import QueuePolicy
@@ -25,13 +26,12 @@ class Dispatchers:
         store: Store,
         clock: SteadyClock,
         lapsed: Callable[[Dispatcher, Entry], bool],
-        *,
-        out_max: int,
+        limits: QueueLimits,
     ) -> None:
         self._store = store
         self._clock = clock
         self._lapsed = lapsed
-        self._out_max = out_max
+        self._limits = limits
         self._queues: dict[QueueAddress, Dispatcher] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -76,7 +76,7 @@ class Dispatchers:
             queue.reset()
 
     def _open(self, address: QueueAddress) -> Dispatcher:
-        queue = Dispatcher(address, self._store, self._clock, self, self._out_max)
+        queue = Dispatcher(address, self._store, self._clock, self, self._limits)
         self._queues[address] = queue
         if len(self._queues) > QUEUES_MAX:
             self._forget_idle()

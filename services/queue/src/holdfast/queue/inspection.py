@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from holdfast.common.clock import SteadyClock
+from holdfast.queue import rules
 from holdfast.queue.dispatcher import Dispatcher
 from holdfast.queue.dispatchers import Dispatchers
 from holdfast.queue.messages import Availability, Body, Head, Message, QueueAddress, Stats
 from holdfast.queue.records import MESSAGES, READY
+from holdfast.queue.rules import Fate
 from holdfast.queue.view import WallTime, body_view, message_view
 from holdfast.queue.window import Entry, Order, Place
 from holdfast.storage.layers_pb2 import MessageState
@@ -87,7 +89,7 @@ class Inspection:
         visible = {
             entry.order: entry.state
             for entry in queue.window
-            if entry.place is Place.VISIBLE and entry.state.lease_id
+            if entry.place is Place.VISIBLE and entry.state.lease_id and _is_ready(entry.state, now_ms)
         }
         start, end = READY.bounds(*queue.address)
         count = 0
@@ -99,9 +101,14 @@ class Inspection:
                 if state.visible_at_ms > now_ms:
                     start = READY.bounds(*queue.address, state.priority)[1]
                     break
-                visible[Order(state.priority, state.visible_at_ms, str(row.parts[-1]))] = state
-                count += 1
+                if _is_ready(state, now_ms):
+                    visible[Order(state.priority, state.visible_at_ms, str(row.parts[-1]))] = state
+                    count += 1
             else:
                 if len(rows) < PAGE_ENTRIES:
                     break
         return dict(sorted(visible.items())[:limit])
+
+
+def _is_ready(state: MessageState, now_ms: int) -> bool:
+    return rules.fate(state, now_ms) is Fate.READY

@@ -11,3 +11,4 @@ class QueueLimits(NamedTuple):
     max_attempts_default: int = 5
     consumers_max: int = 4096
     out_max: int = 65_536  # Deliveries of one queue that are neither settled nor expired.
+    page_entries: int = 128  # Read from the store at once; the window of a queue is a few of them.

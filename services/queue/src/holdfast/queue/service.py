@@ -54,7 +54,7 @@ class QueueService:
         bonds = Bonds(neighbours)
         self._store = store
         self._endings = Endings(store, clock, bonds)
-        self._dispatchers = Dispatchers(store, clock, self._endings.lapsed, out_max=limits.out_max)
+        self._dispatchers = Dispatchers(store, clock, self._endings.lapsed, limits)
         self._endings.dispatchers = self._dispatchers
         self._arrivals = Arrivals(store, clock, self._dispatchers, limits)
         claims = Claims(store, clock, self._dispatchers, self._endings)

@@ -14,7 +14,6 @@ from typing import NamedTuple, Protocol
 
 from holdfast.storage.layers_pb2 import MessageState, QueueMessage
 
-WINDOW_MAX = 512  # Per priority; twice as many are cut back to it.
 SLACK_ENTRIES = 10_000
 
 
@@ -75,8 +74,8 @@ class Entry:
 class Window:
     """The entries of one queue. Heaps may hold what is no longer true; the dict of entries says what is."""
 
-    def __init__(self, size_max: int = WINDOW_MAX) -> None:
-        self._size_max = size_max
+    def __init__(self, size_max: int) -> None:
+        self._size_max = size_max  # Per priority; twice as many are cut back to it.
         self._entries: dict[str, Entry] = {}
         self._visible: list[Order] = []
         self._due: list[tuple[int, str]] = []
