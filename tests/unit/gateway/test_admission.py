@@ -19,9 +19,11 @@ from holdfast.leases.errors import Waiting
 TRIGGERS = [
     halving("lag", Scope.LAG, lambda sample: sample.lag_s, soft=0.05, hard=0.1),
     percentage("cpu", lambda sample: sample.host.cpu_percent, soft=70, hard=85),
+    halving("queue_consumer", Scope.CONSUMERS, lambda sample: sample.in_flight.consumers, soft=75, hard=100),
 ]
 BUSY = LoadSample(host=HostFigures(cpu_percent=100))
 LATE = LoadSample(lag_s=0.2)
+CROWDED = LoadSample(in_flight=InFlight(consumers=100))
 TURN_BUDGET_S = 0.05
 
 
@@ -102,6 +104,20 @@ async def test_requests_are_counted_by_group_while_they_run() -> None:
     assert admission.in_flight() == InFlight(producers=1, acks=1, locks=1, queries=1)
 
 
+async def test_calls_of_queues_are_producers_consumers_or_acks_and_looks_are_none() -> None:
+    admission = _admission()
+    for path in ("enqueue", "enqueueBatch"):
+        admission.admit(_route(f"/v1/queue/{path}"), _request(""))
+    for path in ("dequeue", "dequeueWithState", "dequeueBatch", "subscribe", "subscribeWithState"):
+        admission.admit(_route(f"/v1/queue/{path}"), _request(""))
+    for path in ("ack", "ackBatch", "nack", "extend"):
+        admission.admit(_route(f"/v1/queue/{path}"), _request(""))
+    for path in ("stats", "watch", "peek", "policy", "pause", "resume", "dlq/list", "dlq/redrive"):
+        admission.admit(_route(f"/v1/queue/{path}"), _request(""))
+
+    assert admission.in_flight() == InFlight(producers=2, consumers=5, acks=4)
+
+
 async def test_a_held_back_request_waits_and_goes_on() -> None:
     admission = _admission(delay_s=0.001)
     _put_under(admission, BUSY)
@@ -176,6 +192,26 @@ async def test_any_other_acquire_waits_for_the_delay(body: bytes) -> None:
 
     assert answer.status == 200
     assert slept_s == [3.0]
+
+
+@pytest.mark.parametrize(
+    ("body", "slept_s", "status"),
+    [
+        (b'{"queue":"q","owner":"o","wait_seconds":1}', 1.0, 409),
+        (b'{"queue":"q","owner":"o","wait_seconds":5}', 3.0, 200),
+        (b'{"queue":"q","owner":"o","wait_seconds":-1}', 3.0, 200),
+        (b"", 3.0, 200),
+        (b"{", 3.0, 200),
+    ],
+)
+async def test_a_dequeue_waits_for_the_delay_if_it_may(body: bytes, slept_s: float, status: int) -> None:
+    noted_s: list[float] = []
+    admission = _admission(delay_s=3.0, slept_s=noted_s)
+    _put_under(admission, CROWDED)
+
+    answer = await _answer(admission, "/v1/queue/dequeue", body=body)
+
+    assert (answer.status, noted_s) == (status, [slept_s])
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from holdfast.gateway.load_sample import InFlight
 from holdfast.gateway.pressure import Controller, Group, State
 from holdfast.leases.errors import Waiting
 from holdfast.leases.schemas import AcquireRequest
+from holdfast.queue.schemas import DequeueRequest
 
 RETRY_AFTER_S_MIN: Final = 1.0
 _FLOOD: Final = 5.0  # A turn of so many budgets has more connections to serve than it should.
@@ -64,11 +65,14 @@ _PATHS: Final[Mapping[str, tuple[Group, Begins]]] = {
     "/v1/attachment": (Group.LOCK, Begins.IF_PUBLIC),
     "/v1/query": (Group.QUERY, Begins.ALWAYS),
     "/v1/queue/enqueue": (Group.PRODUCER, Begins.ALWAYS),
+    "/v1/queue/enqueueBatch": (Group.PRODUCER, Begins.ALWAYS),
     "/v1/queue/dequeue": (Group.CONSUMER, Begins.ALWAYS),
+    "/v1/queue/dequeueBatch": (Group.CONSUMER, Begins.ALWAYS),
     "/v1/queue/dequeueWithState": (Group.CONSUMER, Begins.ALWAYS),
     "/v1/queue/subscribe": (Group.CONSUMER, Begins.ALWAYS),
     "/v1/queue/subscribeWithState": (Group.CONSUMER, Begins.ALWAYS),
     "/v1/queue/ack": (Group.ACK, Begins.NEVER),
+    "/v1/queue/ackBatch": (Group.ACK, Begins.NEVER),
     "/v1/queue/nack": (Group.ACK, Begins.NEVER),
     "/v1/queue/extend": (Group.ACK, Begins.NEVER),
 }
@@ -281,11 +285,17 @@ def _begins_work(gate: Gate, request: Request) -> bool:
 
 
 def _block_s(request: Request) -> float | None:
-    """The seconds an acquire may take; None for every other request, and for one that waits without limit."""
-    if request.path != "/v1/acquire":
-        return None
+    """The seconds that the caller may wait; None where it cannot say so, and for one that waits without limit."""
     try:
-        block_s = AcquireRequest.model_validate_json(request.body).block_seconds
+        block_s = _asked_s(request)
     except ValidationError:
         return None  # The handler says what is wrong with it.
     return float(min(block_s, _BLOCK_S_MAX)) if block_s is not None and block_s > 0 else None
+
+
+def _asked_s(request: Request) -> int | None:
+    if request.path == "/v1/acquire":
+        return AcquireRequest.model_validate_json(request.body).block_seconds
+    if _PATHS[request.path][0] is Group.CONSUMER and request.body:
+        return DequeueRequest.model_validate_json(request.body).wait_seconds
+    return None
