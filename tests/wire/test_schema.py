@@ -1,0 +1,111 @@
+"""Requests made from the plane's own OpenAPI, right ones and wrong ones: no answer is a fault of the server."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import httpx
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from schemathesis import APIOperation, Case, GenerationMode
+from schemathesis.core.result import Ok
+
+from holdfast.client import Client, Lease
+from holdfast.client.testing import TestServer
+
+EXAMPLES: Final = 200
+EXAMPLES_BRIEF: Final = 8
+Operation = APIOperation[Any, Any, Any, Any]
+ANSWER_S: Final = 30.0
+KEY: Final = "held"
+WAITS: Final = ("block_seconds", "wait_seconds")
+"""Members that make a request wait; here nobody would ever wake it."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TestServer]:
+    with TestServer("--qrf-disabled") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def operations(server: TestServer) -> list[Operation]:
+    schema = schemathesis.openapi.from_dict(httpx.get(f"{server.url}/openapi.json", trust_env=False).json())
+    return [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]
+
+
+def send(session: requests.Session, server: TestServer, case: Case[Any]) -> requests.Response:
+    """Only the head of the answer: some never end."""
+    if isinstance(case.body, dict):
+        case.body = {name: -1 if name in WAITS else value for name, value in case.body.items()}
+    arguments: dict[str, Any] = case.as_transport_kwargs(base_url=server.url)
+    try:
+        return session.request(**arguments, stream=True, timeout=ANSWER_S, allow_redirects=False)
+    except (requests.exceptions.InvalidHeader, requests.exceptions.InvalidURL, UnicodeError):
+        assume(False)  # What this client can't even send.
+        raise
+
+
+def fuzz(
+    server: TestServer,
+    operation: Operation,
+    mode: GenerationMode,
+    examples: int,
+    lease: Lease | None = None,
+) -> None:
+    """Send examples of one operation; under a lease all of them prove it."""
+    headers = {} if lease is None else lease.headers()
+    query = {} if lease is None else {"key": lease.key, "namespace": lease.namespace}
+    strategy = operation.as_strategy(
+        generation_mode=mode, headers=_taken(operation, headers), query=_taken(operation, query)
+    )
+
+    @settings(
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+    )
+    @given(case=strategy)
+    def check(case: Case[Any]) -> None:
+        with send(session, server, case) as answer:
+            assert answer.status_code < 500, f"{answer.status_code} to {case.as_curl_command()}"
+
+    with requests.Session() as session:
+        session.trust_env = False
+        check()
+
+
+def _taken(operation: Operation, fields: Mapping[str, str]) -> dict[str, str] | None:
+    names = {parameter.name for parameter in operation.iter_parameters()}
+    return {name: value for name, value in fields.items() if name in names} or None
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("examples", [EXAMPLES_BRIEF, pytest.param(EXAMPLES, marks=pytest.mark.long)])
+@pytest.mark.parametrize("mode", list(GenerationMode))
+def test_no_request_of_the_schema_is_a_fault_of_the_server(
+    server: TestServer, operations: list[Operation], mode: GenerationMode, examples: int
+) -> None:
+    assert len(operations) > 20
+
+    for operation in operations:
+        if mode is GenerationMode.NEGATIVE and not any(operation.iter_parameters()) and not operation.body:
+            continue  # Nothing in it could be wrong.
+        fuzz(server, operation, mode, examples)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("examples", [EXAMPLES_BRIEF, pytest.param(EXAMPLES, marks=pytest.mark.long)])
+def test_no_request_of_a_holder_is_a_fault_of_the_server(
+    server: TestServer, operations: list[Operation], examples: int
+) -> None:
+    with Client(server.url) as client:
+        for operation in operations:
+            session = client.acquire(KEY, ttl_s=600)
+            session.save({"n": 1})
+            fuzz(server, operation, GenerationMode.POSITIVE, examples, session.lease)
+            session.release(rollback=True)
