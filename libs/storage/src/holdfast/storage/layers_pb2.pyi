@@ -3,8 +3,10 @@
 isort:skip_file
 The records of the layers that more than one service reads. Fields are only ever added; numbers are never used again."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from holdfast.storage import records_pb2 as _records_pb2
 import builtins as _builtins
@@ -555,3 +557,189 @@ class QueuePolicy(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QueuePolicy: _TypeAlias = QueuePolicy  # noqa: Y015
+
+@_typing.final
+class TxnParticipant(_message.Message):
+    """One part of a transaction, on this island or on another."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    BACKEND_HASH_FIELD_NUMBER: _builtins.int
+    IS_APPLIED_FIELD_NUMBER: _builtins.int
+    namespace: _builtins.str
+    key: _builtins.str
+    backend_hash: _builtins.str
+    """The island; empty: not known."""
+    is_applied: _builtins.bool
+    """The decision has reached it. Never goes back."""
+    def __init__(
+        self,
+        *,
+        namespace: _builtins.str = ...,
+        key: _builtins.str = ...,
+        backend_hash: _builtins.str = ...,
+        is_applied: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend_hash", b"backend_hash", "is_applied", b"is_applied", "key", b"key", "namespace", b"namespace"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TxnParticipant: _TypeAlias = TxnParticipant  # noqa: Y015
+
+@_typing.final
+class TxnRecord(_message.Message):
+    """("txn", id): what was told to the coordinator of a transaction, until its decision is applied everywhere."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    PARTICIPANTS_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_MS_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    CREATED_AT_MS_FIELD_NUMBER: _builtins.int
+    UPDATED_AT_MS_FIELD_NUMBER: _builtins.int
+    DUE_AT_MS_FIELD_NUMBER: _builtins.int
+    TRIES_FIELD_NUMBER: _builtins.int
+    state: _builtins.str
+    """pending, commit or rollback; empty: pending."""
+    expires_at_ms: _builtins.int
+    """Pending: rolled back from then on. Decided: remembered until then."""
+    term: _builtins.int
+    """Of the leader that decided; 0: none."""
+    created_at_ms: _builtins.int
+    updated_at_ms: _builtins.int
+    due_at_ms: _builtins.int
+    """Where it stands in ("txndue", due_at_ms, id)."""
+    tries: _builtins.int
+    """Attempts to bring the decision to everybody."""
+    @_builtins.property
+    def participants(self) -> _containers.RepeatedCompositeFieldContainer[Global___TxnParticipant]: ...
+    def __init__(
+        self,
+        *,
+        state: _builtins.str = ...,
+        participants: _abc.Iterable[Global___TxnParticipant] | None = ...,
+        expires_at_ms: _builtins.int = ...,
+        term: _builtins.int = ...,
+        created_at_ms: _builtins.int = ...,
+        updated_at_ms: _builtins.int = ...,
+        due_at_ms: _builtins.int = ...,
+        tries: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at_ms", b"created_at_ms", "due_at_ms", b"due_at_ms", "expires_at_ms", b"expires_at_ms", "participants", b"participants", "state", b"state", "term", b"term", "tries", b"tries", "updated_at_ms", b"updated_at_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TxnRecord: _TypeAlias = TxnRecord  # noqa: Y015
+
+@_typing.final
+class TxnMarker(_message.Message):
+    """("txnmark", id): how a transaction ended, after everything of it is applied; ("txnmarkdue", expires_at_ms, id) ends it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_MS_FIELD_NUMBER: _builtins.int
+    state: _builtins.str
+    term: _builtins.int
+    expires_at_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        state: _builtins.str = ...,
+        term: _builtins.int = ...,
+        expires_at_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at_ms", b"expires_at_ms", "state", b"state", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TxnMarker: _TypeAlias = TxnMarker  # noqa: Y015
+
+@_typing.final
+class TcTerm(_message.Message):
+    """("sys", "tc-term"): the highest term that a node over this store has voted for or followed; it never falls."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TERM_FIELD_NUMBER: _builtins.int
+    term: _builtins.int
+    def __init__(
+        self,
+        *,
+        term: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TcTerm: _TypeAlias = TcTerm  # noqa: Y015
+
+@_typing.final
+class TcMember(_message.Message):
+    """("sys", "tc-member", identity): a node of the cluster, as long as it says so again in time."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENDPOINT_FIELD_NUMBER: _builtins.int
+    UPDATED_AT_MS_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_MS_FIELD_NUMBER: _builtins.int
+    HAS_LEFT_FIELD_NUMBER: _builtins.int
+    endpoint: _builtins.str
+    updated_at_ms: _builtins.int
+    expires_at_ms: _builtins.int
+    has_left: _builtins.bool
+    """On purpose: it no longer counts for a fixed quorum."""
+    def __init__(
+        self,
+        *,
+        endpoint: _builtins.str = ...,
+        updated_at_ms: _builtins.int = ...,
+        expires_at_ms: _builtins.int = ...,
+        has_left: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "expires_at_ms", b"expires_at_ms", "has_left", b"has_left", "updated_at_ms", b"updated_at_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TcMember: _TypeAlias = TcMember  # noqa: Y015
+
+@_typing.final
+class TcResourceManager(_message.Message):
+    """("sys", "tc-rm", backend hash): where decisions for one store are brought to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENDPOINTS_FIELD_NUMBER: _builtins.int
+    UPDATED_AT_MS_FIELD_NUMBER: _builtins.int
+    updated_at_ms: _builtins.int
+    @_builtins.property
+    def endpoints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Sorted, each once."""
+
+    def __init__(
+        self,
+        *,
+        endpoints: _abc.Iterable[_builtins.str] | None = ...,
+        updated_at_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoints", b"endpoints", "updated_at_ms", b"updated_at_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TcResourceManager: _TypeAlias = TcResourceManager  # noqa: Y015
