@@ -12,6 +12,7 @@ from holdfast.common.settings import PlaneSettings
 from holdfast.leases.metrics import LeaseMetrics
 from holdfast.leases.routes import LeaseRoutes
 from holdfast.leases.service import LeaseService
+from holdfast.queue.bonds import Neighbours
 from holdfast.queue.doors import QueueDoors
 from holdfast.queue.limits import QueueLimits
 from holdfast.queue.service import QueueService
@@ -71,7 +72,10 @@ class Plane:
         self._attachments.service = AttachmentService(store, clock)
         self._namespaces.service = NamespaceService(store)
         self._query.service = QueryService(store, state, self._namespaces.service, clock)
-        queue = QueueService(store, clock, _queue_limits(self._settings))
+        queue = QueueService(
+            store, clock, Neighbours(coordinator, leases, state), _queue_limits(self._settings)
+        )
+        coordinator.enlist(queue)
         self._queue.open(queue)
         self._lease_metrics.watch(leases)
         self._drain.active_leases = lambda: leases.active
