@@ -104,7 +104,11 @@ class Planner:
         paths = paths_of(selector.field)
         if paths is None:
             return None
-        is_exact = not any(isinstance(s, str) and array_index(s) is not None for s in selector.field.segments)
+        # An entry of an encrypted store is not authenticated: whoever can write to the store's files could forge it.
+        is_exact = not self._terms.is_hashed and not any(
+            isinstance(segment, str) and array_index(segment) is not None
+            for segment in selector.field.segments
+        )
         heads = [path_element(path) for path in paths]
         return _any_of(part for head in heads for part in self._term(selector, head, is_exact))
 

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from holdfast.state.index_state import IndexStates
 from holdfast.state.index_terms import NOTHING, ONLY_PARTIAL, Terms
 from holdfast.state.query_visibility import is_visible
+from holdfast.storage.codec.encoded import term_secret
 from holdfast.storage.keys import pack
 from holdfast.storage.layers_pb2 import Document, IndexState
 from holdfast.storage.port import Store, Transaction
@@ -39,7 +40,7 @@ class IndexWriter:
 
     def __init__(self, store: Store) -> None:
         self.states = IndexStates(store)
-        self.terms = Terms()
+        self.terms = Terms(term_secret(store))
         self._known: OrderedDict[str, frozenset[bytes]] = OrderedDict()
 
     async def publish(self, tx: Transaction, changes: Sequence[Change]) -> None:

@@ -42,6 +42,9 @@ _CLASS_BY_TABLE = {
     for table in tables
 }
 
+# The keys of these records say all there is: their values are empty and stay so.
+_BARE_TABLE = pack(("index",))
+
 
 class Backend(Store, Protocol):
     """A store with the hooks that transactions read through (`TransactMixin`)."""
@@ -61,6 +64,11 @@ class Backend(Store, Protocol):
     async def _settle(self, revision: int) -> None: ...
 
 
+def is_bare(key: bytes, value: bytes) -> bool:
+    """Whether a record is stored without a sealed value, because it has none."""
+    return not value and key.startswith(_BARE_TABLE)
+
+
 def value_context(key: bytes) -> str:
     """What a value is bound to: the class of the table that its key begins with, and the key."""
     key_class = _CLASS_BY_TABLE.get(key[: key.find(0) + 1], "object")
@@ -74,10 +82,14 @@ class ValueCodec:
         self._codec = codec
 
     def seal(self, key: bytes, value: bytes) -> bytes:
+        if is_bare(key, value):
+            return value
         return self._codec.seal_inline(value, value_context(key))
 
     def open(self, record: Record) -> Record:
         key, stored, create_revision, mod_revision, version = record
+        if is_bare(key, stored):
+            return record
         try:
             value = self._codec.open_inline(stored, value_context(key), size_bytes_max=VALUE_BYTES_MAX)
         except DecryptionError as error:
@@ -114,6 +126,7 @@ class EncodedStore(TransactMixin):
 
     def __init__(self, inner: Backend, keyring: Keyring, compression: Compression = Compression.NONE) -> None:
         codec = Codec(keyring, compression=compression)
+        self.term_secret = keyring.derived(b"index terms")
         self._inner = inner
         self._values = ValueCodec(codec)
         self._blobs = EncodedBlobStore(inner.blobs, codec)
@@ -221,6 +234,11 @@ class EncodedStore(TransactMixin):
 
     async def _settle(self, revision: int) -> None:
         await self._inner._settle(revision)
+
+
+def term_secret(store: Store) -> bytes | None:
+    """What the terms of an index are hashed with before they stand in keys, which are not encrypted; None: as they are."""
+    return store.term_secret if isinstance(store, EncodedStore) else None
 
 
 class EncodedWatch:

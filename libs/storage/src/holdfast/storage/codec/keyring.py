@@ -74,6 +74,10 @@ class Keyring:
     def key_ids(self) -> frozenset[bytes]:
         return frozenset(self._roots)
 
+    def derived(self, purpose: bytes) -> bytes:
+        """A secret of its own for a purpose, from the current root key; another one after a rotation."""
+        return hkdf_sha256(self._roots[self.current_id], b"holdfast/derived/v1", purpose)
+
     def kek(self, root_id: bytes, key_class: str) -> AESGCM:
         """The key that wraps data keys of this class. DecryptionError names a root key that is not on the ring."""
         kek = self._keks.get((root_id, key_class))

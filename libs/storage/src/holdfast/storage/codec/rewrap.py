@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from holdfast.storage.codec.descriptor import DESCRIPTOR_BYTES, root_id_of
-from holdfast.storage.codec.encoded import value_context
+from holdfast.storage.codec.encoded import is_bare, value_context
 from holdfast.storage.codec.hf1 import Codec
 from holdfast.storage.codec.keyring import Keyring
 from holdfast.storage.errors import Conflict, TransactionContended
@@ -61,6 +61,8 @@ class _Walk:
 
     async def _look_at(self, item: SnapshotRecord) -> None:
         record, blobs = item
+        if is_bare(record.key, record.value):
+            return
         if root_id_of(record.value[:DESCRIPTOR_BYTES]) == self._codec.keyring.current_id:
             self.current += 1
             return
