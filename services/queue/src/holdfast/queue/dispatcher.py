@@ -190,11 +190,16 @@ class Dispatcher:
         if self._line:
             return []
         self._advance()
-        if self.window.gap(self._clock.now_ms()) is not None:
-            await self._close_gaps()
-            if self._line:
-                return []
-        entries = self._pop(count_max)
+        entries: list[Entry] = []
+        while len(entries) < count_max:
+            if self.window.gap(self._clock.now_ms()) is not None:
+                await self._close_gaps()
+                if self._line and not entries:
+                    return []
+            more = self._pop(count_max - len(entries))
+            if not more:
+                break
+            entries += more
         self._set_timer()
         self._tell_watchers()
         return entries
@@ -270,8 +275,12 @@ class Dispatcher:
         allowed = self._pace.allowed(self._clock.now_ms())
         if allowed is not None:
             count_max = min(count_max, allowed)
+        now_ms = self._clock.now_ms()
         entries: list[Entry] = []
-        while len(entries) < count_max and (entry := self.window.pop()) is not None:
+        while len(entries) < count_max and self.window.gap(now_ms) is None:
+            entry = self.window.pop()
+            if entry is None:
+                break
             entries.append(entry)
         if allowed is not None:
             self._pace.spend(len(entries))
