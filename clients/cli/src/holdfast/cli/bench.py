@@ -18,6 +18,7 @@ from holdfast.cli.bench_measure import (
     raw_syncs_per_s,
     started,
 )
+from holdfast.cli.bench_queue import queue
 from holdfast.cli.output import Output, OutputFormat, failure, print_result
 
 RAW_S: Final = 1.0
@@ -79,6 +80,9 @@ def attachments(
 ) -> None:
     """Put, public get and delete of 64 KiB, both changes under a lease and published: one operation is all seven requests."""
     _bench("attachments", concurrency, seconds, keys, server, output)
+
+
+app.command(epilog=_EXAMPLE.format("queue"))(queue)
 
 
 def _bench(

@@ -15,6 +15,8 @@ from typing import Final, cast
 
 import uvloop
 
+from holdfast.cli.bench_queue_operations import batch_life, message_life
+
 WARM_UP_S: Final = 0.5
 LAST_ANSWERS_S: Final = 30.0
 DOCUMENT: Final = json.dumps({"payload": "x" * 1010}, separators=(",", ":")).encode()
@@ -47,6 +49,7 @@ class LoadResult:
     p50_ms: float
     p95_ms: float
     p99_ms: float
+    commit_p50_ms: float = 0.0
 
 
 def key_name(number: int) -> str:
@@ -107,7 +110,14 @@ def echo(key: str) -> Operation:
     yield _request(ECHO_PATH, _asked(key))
 
 
-KINDS: Final = {"lock": lock_cycle, "read": public_read, "attachments": attachment_cycle, "echo": echo}
+KINDS: Final = {
+    "lock": lock_cycle,
+    "read": public_read,
+    "attachments": attachment_cycle,
+    "queue": message_life,
+    "queue-batch": batch_life,
+    "echo": echo,
+}
 
 
 def _request(target: str, body: bytes, headers: str = "", *, method: str = "POST") -> bytes:
@@ -190,7 +200,7 @@ class Load:
             connection = LoadConnection(self, self._keys(number))
             await loop.create_connection(partial(_same, connection), self.job.host, self.job.port)
         await asyncio.sleep(WARM_UP_S)
-        _say("begin")
+        say("begin")
         self.requests, self.latencies_s = 0, []
         began_s = time.perf_counter()
         await asyncio.wait({self._ended}, timeout=self.job.seconds)
@@ -229,9 +239,9 @@ class Load:
             operations=len(self.latencies_s),
             requests=self.requests,
             seconds=seconds,
-            p50_ms=_percentile(ordered_ms, 0.50),
-            p95_ms=_percentile(ordered_ms, 0.95),
-            p99_ms=_percentile(ordered_ms, 0.99),
+            p50_ms=percentile(ordered_ms, 0.50),
+            p95_ms=percentile(ordered_ms, 0.95),
+            p99_ms=percentile(ordered_ms, 0.99),
         )
 
 
@@ -239,17 +249,17 @@ def _same(connection: LoadConnection) -> LoadConnection:
     return connection
 
 
-def _percentile(ordered: list[float], share: float) -> float:
+def percentile(ordered: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
 async def _main(job: LoadJob) -> None:
-    _say(json.dumps(asdict(await Load(job).run())))
+    say(json.dumps(asdict(await Load(job).run())))
 
 
 if __name__ == "__main__":

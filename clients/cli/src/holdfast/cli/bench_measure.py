@@ -26,6 +26,7 @@ from holdfast.storage.records_pb2 import Payload
 
 SERVE: Final = ("-c", "from holdfast.cli.main import app; app()", "serve", "--listen", "127.0.0.1:0")
 ECHO: Final = ("-m", "holdfast.cli.bench_echo")
+STREAMED: Final = frozenset({"queue-subscribe", "queue-wake"})
 NAMESPACE: Final = "default"
 FILL_RECORDS: Final = 500
 STOP_S: Final = 20.0
@@ -110,7 +111,8 @@ def drive(server: Server, kind: str, *, concurrency: int, seconds: float, keys: 
     if address.scheme != "http" or address.hostname is None:
         raise BenchError(f"{server.url}: only plain http:// addresses can be measured")
     job = LoadJob(address.hostname, address.port or 80, kind, concurrency, seconds, keys)
-    command = [sys.executable, "-m", "holdfast.cli.bench_load", json.dumps(asdict(job))]
+    module = "holdfast.cli.bench_queue_load" if kind in STREAMED else "holdfast.cli.bench_load"
+    command = [sys.executable, "-m", module, json.dumps(asdict(job))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -62,7 +62,7 @@ class ConsumerEvent:
 Hook = Callable[[ConsumerEvent], object]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # With slots `Consumer[…](…)` fails in Python 3.11.
 class Consumer(Generic[D]):
     """One queue and what is done with its messages, one after the other.
 

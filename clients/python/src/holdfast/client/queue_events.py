@@ -17,7 +17,8 @@ class ChangeReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[QueueChange]:
-        self._buffer += data.replace(b"\r\n", b"\n")
+        self._buffer += data
+        self._buffer = self._buffer.replace(b"\r\n", b"\n")  # Here, because a break may come in two pieces.
         changes: list[QueueChange] = []
         while (end := self._buffer.find(b"\n\n")) >= 0:
             block = bytes(self._buffer[:end])

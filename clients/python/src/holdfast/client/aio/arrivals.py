@@ -50,9 +50,11 @@ class Arrivals:
         self._is_in_payload = True
         return event.message
 
-    async def payload(self) -> AsyncIterator[bytes]:
+    def payload(self) -> AsyncIterator[bytes]:
         """The payload of the delivery that came last, in pieces."""
-        number = self._number
+        return self._pieces(self._number)
+
+    async def _pieces(self, number: int) -> AsyncIterator[bytes]:
         while self._is_in_payload or number != self._number:
             if number != self._number:
                 raise InvalidArgument("a payload is read before the next delivery is asked for")

@@ -51,7 +51,9 @@ class Arrivals:
 
     def payload(self) -> Iterator[bytes]:
         """The payload of the delivery that came last, in pieces."""
-        number = self._number
+        return self._pieces(self._number)
+
+    def _pieces(self, number: int) -> Iterator[bytes]:
         while self._is_in_payload or number != self._number:
             if number != self._number:
                 raise InvalidArgument("a payload is read before the next delivery is asked for")
