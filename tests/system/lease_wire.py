@@ -120,7 +120,7 @@ async def plane(store_url: str, *, is_express: bool = True) -> AsyncIterator[int
     """A plane in this event loop; the block gets its port."""
     app = create_app(GatewaySettings.isolated(store=store_url))
     # A client that sent half a request is given up at once: the tests send many of those.
-    limits = Limits(half_close_grace_s=0.1, linger_s=0.1)
+    limits = Limits(half_close_grace_s=0.1)
     options = ServeOptions(is_express=is_express, limits=limits, drain_grace_s=0, shutdown_timeout_s=2)
     async with running(app, Listener("127.0.0.1:0"), options=options) as server:
         address = server.addresses[0]

@@ -48,8 +48,8 @@ class BadRequest(NamedTuple):
 
     @property
     def may_be_unanswered(self) -> bool:
-        """No answer is owed to half a request, and one that is refused before its large body was read may get lost."""
-        return self.is_cut or len(self.data) > 64 << 10
+        """No answer is owed to half a request."""
+        return self.is_cut
 
 
 class BadInput:
