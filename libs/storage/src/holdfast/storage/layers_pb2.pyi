@@ -667,20 +667,24 @@ Global___TxnMarker: _TypeAlias = TxnMarker  # noqa: Y015
 
 @_typing.final
 class TcTerm(_message.Message):
-    """("sys", "tc-term"): the highest term that a node over this store has voted for or followed; it never falls."""
+    """("sys", "tc-term", node id): the highest term that this node has voted for or followed; it never falls."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TERM_FIELD_NUMBER: _builtins.int
+    LEADER_ID_FIELD_NUMBER: _builtins.int
     term: _builtins.int
+    leader_id: _builtins.str
+    """Whom it followed in this term; empty: it only voted."""
     def __init__(
         self,
         *,
         term: _builtins.int = ...,
+        leader_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_id", b"leader_id", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
