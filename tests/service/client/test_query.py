@@ -162,7 +162,9 @@ def test_a_selector_that_the_server_refuses_is_one_line(server: TestServer) -> N
 
 def test_what_the_page_tells_to_type_works(server: TestServer, tmp_path: Path) -> None:
     blocks = dict.fromkeys(("sh", "python"), "")
-    for language, block in re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+    for language, block in re.findall(
+        r"^```(\w+)\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    ):
         blocks[language] += block
     (tmp_path / "page.py").write_text(blocks["python"].replace("http://127.0.0.1:9341", server.url))
 
