@@ -11,6 +11,7 @@ from holdfast.queue.multipart import (
     MultipartReader,
     PartBegin,
     PartEnd,
+    plain_batch,
     plain_parts,
 )
 from holdfast.queue.multipart_header import MultipartError
@@ -187,6 +188,35 @@ def test_only_the_plainest_form_is_taken_in_one_go(body: bytes) -> None:
     assert read([body])
 
 
+def test_a_plain_batch_is_taken_in_one_go() -> None:
+    messages = [(META, b"%d" % number) for number in range(5)]
+    parts = [part for meta, payload in messages for part in ((META_HEAD, meta), (PAYLOAD_HEAD, payload))]
+
+    assert plain_batch(body_of(*parts), b"B") == messages
+    assert plain_batch(body_of(*parts, end=b"--"), b"B") == messages
+    assert plain_batch(body_of(), b"B") == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"--B", id="boundary alone"),
+        pytest.param(body_of((META_HEAD, META)), id="no payload"),
+        pytest.param(body_of((PAYLOAD_HEAD, b"a"), (META_HEAD, META)), id="other order"),
+        pytest.param(body_of((META_HEAD, META), (META_HEAD, META)), id="two metas"),
+        pytest.param(WHOLE[:-4], id="cut off"),
+        pytest.param(WHOLE + b"x", id="epilogue"),
+        pytest.param(b"x" + WHOLE, id="preamble"),
+        pytest.param(WHOLE.replace(b"--B\r\n", b"--B \r\n"), id="white space"),
+        pytest.param(WHOLE.replace(b"hello", b"\r\n--Bx"), id="looks like a boundary"),
+        pytest.param(body_of((b"", META), (PAYLOAD_HEAD, b"")), id="no head"),
+    ],
+)
+def test_any_other_batch_is_left_to_the_reader(body: bytes) -> None:
+    assert plain_batch(body, b"B") is None
+
+
 @given(st.binary(max_size=40), st.binary(max_size=40))
 def test_the_plainest_form_means_the_same_to_both(meta: bytes, payload: bytes) -> None:
     body = body_of((META_HEAD, meta), (PAYLOAD_HEAD, payload), boundary=b"-")
@@ -195,3 +225,6 @@ def test_the_plainest_form_means_the_same_to_both(meta: bytes, payload: bytes) -
 
     if taken is not None:
         assert read([body], b"-") == [("meta", taken[0]), ("payload", taken[1])]
+    batch = plain_batch(body, b"-")
+    if batch is not None:
+        assert read([body], b"-") == [("meta", batch[0][0]), ("payload", batch[0][1])]

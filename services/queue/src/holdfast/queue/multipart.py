@@ -230,3 +230,20 @@ def plain_parts(body: bytes, boundary: bytes) -> tuple[bytes, bytes] | None:
     ):
         return None
     return body[meta_head_end + 4 : meta_end], body[head_end + 4 : end]
+
+
+def plain_batch(body: bytes, boundary: bytes) -> list[tuple[bytes, bytes]] | None:
+    """The same for many messages: meta and payload in turn, none without the other."""
+    delimiter = b"\r\n--" + boundary
+    first, *parts = (b"\r\n" + body).split(delimiter)
+    if first or len(parts) % 2 == 0 or parts.pop() not in (b"--\r\n", b"--"):
+        return None
+    contents: list[bytes] = []
+    for number, part in enumerate(parts):
+        head, gap, content = part.partition(b"\r\n\r\n")
+        if not gap or not head.startswith(b"\r\n") or len(head) > _PLAIN_HEAD_BYTES_MAX:
+            return None
+        if part_name(head[2:]) != ("payload" if number % 2 else "meta"):
+            return None
+        contents.append(content)
+    return list(zip(contents[::2], contents[1::2], strict=True))

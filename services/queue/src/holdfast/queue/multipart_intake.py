@@ -2,13 +2,13 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from holdfast.common.errors import InvalidBody
 from holdfast.queue.errors import BatchTooLarge
 from holdfast.queue.fields import META_BYTES_MAX
 from holdfast.queue.messages import BATCH_MAX, Body, EnqueueOrder, QueueAddress
-from holdfast.queue.multipart import MultipartReader, PartBegin, PartEnd
+from holdfast.queue.multipart import MultipartReader, PartBegin, PartEnd, plain_batch
 from holdfast.queue.multipart_header import MultipartError
 from holdfast.queue.service import QueueService
 from holdfast.storage.intake import Content, Intake
@@ -16,6 +16,8 @@ from holdfast.storage.port import BATCH_BYTES_MAX
 
 META: Final = "meta"
 BATCH_PARTS_MAX: Final = 2 * BATCH_MAX + 2
+AHEAD_BYTES_MAX: Final = 1 << 20
+"""Of a batch: up to here it is collected, because taking it apart in one go costs a fraction."""
 _UNADDRESSED: Final = QueueAddress("", "")
 
 OrderOf = Callable[[bytes], EnqueueOrder]
@@ -52,12 +54,57 @@ async def take_batch(
     service: QueueService, boundary: bytes, pieces: AsyncIterator[bytes], order_of: OrderOf
 ) -> list[Arrival]:
     """All messages of a body: a meta part each, and behind it its payload, if it has one."""
+    begun = await _begun(pieces)
+    plain = plain_batch(begun.body, boundary) if begun.is_whole else None
+    if plain:
+        return await _take_plain(service, plain, order_of)
     reader = MultipartReader(boundary, parts_max=BATCH_PARTS_MAX)
     async with AsyncExitStack() as stack:
         parts = ManyMessages(service, stack, order_of)
-        await _read(reader, pieces, parts)
+        await _read(reader, begun.again(pieces), parts)
         reader.finish()
         return await parts.finish()
+
+
+class _Begun(NamedTuple):
+    """A body as far as it was read ahead."""
+
+    body: bytes
+    is_whole: bool
+
+    async def again(self, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        yield self.body
+        if not self.is_whole:
+            async for piece in rest:
+                yield piece
+
+
+async def _begun(pieces: AsyncIterator[bytes]) -> _Begun:
+    body = bytearray()
+    async for piece in pieces:
+        body += piece
+        if len(body) > AHEAD_BYTES_MAX:
+            return _Begun(bytes(body), is_whole=False)
+    return _Begun(bytes(body), is_whole=True)
+
+
+async def _take_plain(
+    service: QueueService, messages: list[tuple[bytes, bytes]], order_of: OrderOf
+) -> list[Arrival]:
+    if len(messages) > BATCH_MAX:
+        raise _too_many()
+    orders: dict[bytes, EnqueueOrder] = {}  # The messages of a batch often differ in their payloads only.
+    arrivals: list[Arrival] = []
+    for meta, payload in messages:
+        order = orders.get(meta)
+        if order is None:
+            order = orders[meta] = order_of(meta)
+        arrivals.append((order, await service.content_of(order.address, payload)))
+    return arrivals
+
+
+def _too_many() -> BatchTooLarge:
+    return BatchTooLarge(f"a batch has at most {BATCH_MAX} messages")
 
 
 async def _read(reader: MultipartReader, pieces: AsyncIterator[bytes], parts: Parts) -> None:
@@ -143,7 +190,7 @@ class ManyMessages:
         if name == META:
             await self._end_message()
             if len(self._arrivals) >= BATCH_MAX:
-                raise BatchTooLarge(f"a batch has at most {BATCH_MAX} messages")
+                raise _too_many()
             self._open = MetaText()
         elif self._order is None:
             raise MultipartError("multipart: a payload needs its meta part in front of it")
