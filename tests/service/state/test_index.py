@@ -10,7 +10,11 @@ from holdfast.state.index_terms import ENTRIES_MAX, PARTIAL
 from holdfast.state.index_writer import WRITES_MAX
 from holdfast.state.query_engine import Engine
 from holdfast.storage.layers_pb2 import IndexState
+from holdfast.storage.memory import open_memory
+from holdfast.storage.options import StoreOptions
+from holdfast.storage.port import Transaction
 from holdfast.storage.resource import Decision
+from holdfast.storage.transfer import export_lines, import_lines
 from tests.conformance.backends import SMALL, Backend
 from tests.service.state.indexed_plane import NAMESPACE, IndexedPlane
 from tests.service.state.query_cases import KEYS, Cases
@@ -229,7 +233,7 @@ async def test_entries_of_another_format_are_made_again(plane: IndexedPlane) -> 
     await plane.publish("k", order("open"))
     entries = await plane.index_entries()
 
-    async def forget(tx: Any) -> None:
+    async def forget(tx: Transaction) -> None:
         plane.state.index.states.put_format(tx, "0")
         tx.delete(entries[0])
 
@@ -260,3 +264,19 @@ async def test_no_value_stands_in_a_key_of_an_encrypted_store(everywhere: Indexe
     assert await plane.keys({"prefix": {"field": "/secret", "value": "the-"}}) == ["k"]
     assert await plane.keys({"range": {"field": "/n", "gte": 987654321}}) == ["k"]
     assert await plane.keys({"eq": {"field": "/when", "value": "2026-03-01T10:00:00Z"}}) == ["k"]
+
+
+async def test_an_export_holds_no_entry_and_an_import_is_indexed(plane: IndexedPlane) -> None:
+    await plane.publish("k", order("open", secret="not-in-keys"))
+    lines = [line async for line in export_lines(plane.store)]
+
+    async with open_memory(StoreOptions()) as store:
+        other = IndexedPlane(store)
+        await other.turn_on()
+        await import_lines(store, [line.encode() for line in lines], overwrite=True)
+        await other.builder.prepare()
+        await other.builder.settle()
+
+        assert not [line for line in lines if '"index' in line]
+        assert await other.keys(OPEN) == ["k"]
+        assert await other.index_entries() == await plane.index_entries()

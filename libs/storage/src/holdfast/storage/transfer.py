@@ -10,6 +10,7 @@ because the key to it lies in the record of the layer that wrote it: an export w
 that has the same root keys, one with plain blobs into a store without encryption, one without blobs anywhere.
 
 Revisions are told, not kept: an import commits like any other writer. The identity of a store is its own and stays.
+What is derived from other records, such as the index, is not carried: the server makes it again after an import.
 """
 
 import base64
@@ -24,6 +25,7 @@ from holdfast.storage.blob import checked_id
 from holdfast.storage.codec.encoded import EncodedStore
 from holdfast.storage.codec.identity import IDENTITY_KEY
 from holdfast.storage.codec.keyring import Keyring
+from holdfast.storage.derived import DERIVATION_KEY, is_derived
 from holdfast.storage.errors import Conflict, InvalidArchive, StorageError
 from holdfast.storage.key_json import key_from_json, key_to_json
 from holdfast.storage.port import ABSENT, Batch, BlobStore, BlobWriter, SnapshotRecord, Store
@@ -62,7 +64,7 @@ async def export_lines(
         exported: set[str] = set()
         async for page in snapshot.records():
             for item in page:
-                if item.record.key == IDENTITY_KEY:
+                if item.record.key == IDENTITY_KEY or is_derived(item.record.key):
                     continue
                 for blob_id in item.blobs:
                     if blob_id not in exported:
@@ -219,6 +221,8 @@ class _Importing:
             raise ValueError("blobs is no array")
         blob_ids = tuple(checked_id(str(blob_id)) for blob_id in cast("list[object]", blobs))
         self._records_seen += 1
+        if is_derived(key):
+            return
         self._pending[key] = _Pending(value, blob_ids)
         self._pending_bytes += len(key) + len(value)
         if len(self._pending) == BATCH_RECORDS or self._pending_bytes >= BATCH_BYTES:
@@ -242,6 +246,7 @@ class _Importing:
             if blobs:
                 batch.blobs[key] = blobs
         if batch.puts:
+            batch.deletes.add(DERIVATION_KEY)
             await self.store.commit(batch)
         self.summary.records += len(batch.puts)
         self.advance(len(pending), 0)

@@ -13,6 +13,8 @@ from holdfast.common import failpoint
 from holdfast.common.logging import get_logger
 from holdfast.state.index_metrics import IndexMetrics
 from holdfast.state.index_writer import IndexWriter, index_prefix
+from holdfast.state.namespace_config import NamespaceService
+from holdfast.state.query_engine import Engine
 from holdfast.storage.errors import StorageError
 from holdfast.storage.keys import next_key, pack, unpack
 from holdfast.storage.layers import DOCUMENTS
@@ -35,6 +37,7 @@ class IndexBuilder:
 
     def __init__(self, store: Store, index: IndexWriter, metrics: IndexMetrics) -> None:
         self._store = store
+        self._namespaces = NamespaceService(store)
         self._index = index
         self._states = index.states
         self._metrics = metrics
@@ -55,7 +58,7 @@ class IndexBuilder:
         """If the entries of this store were made in another way, or nobody knows how, all of them are made again."""
         if await self._states.format(self._store) == self._index.terms.format:
             return
-        namespaces = await self._namespaces()
+        namespaces = await self._used_namespaces()
         for start in range(0, len(namespaces), _NAMESPACES_PER_COMMIT):
             await self._renew(namespaces[start : start + _NAMESPACES_PER_COMMIT])
 
@@ -165,13 +168,13 @@ class IndexBuilder:
     async def _renew(self, namespaces: list[str]) -> None:
         async def renew(tx: Transaction) -> None:
             for namespace in namespaces:
-                state = await self._states.get(tx, namespace)
-                if state.phase != IndexState.OFF:
-                    self._states.enter(tx, namespace, IndexState.CLEARING, is_wanted=state.is_wanted)
+                config = await self._namespaces.get(namespace, tx)
+                is_wanted = config.preferred_engine == Engine.INDEX
+                self._states.enter(tx, namespace, IndexState.CLEARING, is_wanted=is_wanted)
 
         await self._store.transact(renew)
 
-    async def _namespaces(self) -> list[str]:
+    async def _used_namespaces(self) -> list[str]:
         """Every namespace that has documents or entries."""
         found: set[str] = set()
         for table in (DOCUMENTS.name, "index"):
