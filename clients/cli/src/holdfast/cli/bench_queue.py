@@ -158,8 +158,8 @@ def text_of(members: Members) -> str:
     assert isinstance(wake, dict)
     lines += [
         f"batch to single: {members['batch_to_single']}",
-        f"a waiting consumer has its message {wake['p50_ms']} ms after the enqueue is answered (p95 {wake['p95_ms']}, "
-        f"p99 {wake['p99_ms']}); the enqueue itself takes {wake['commit_p50_ms']} ms",
+        f"a waiting consumer has its message {wake['p50_ms']} ms after the enqueue is sent (p95 {wake['p95_ms']}, "
+        f"p99 {wake['p99_ms']}); the enqueue is answered after {wake['commit_p50_ms']} ms",
         f"an empty request: {members['echo_cpu_us_per_request']} µs; the disk alone: {members['raw_syncs_per_s']} syncs/s",
     ]
     return "\n".join(lines)
