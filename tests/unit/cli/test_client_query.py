@@ -87,6 +87,17 @@ def test_documents_go_to_files_of_their_own(plane: FakePlane, tmp_path: Path) ->
     }
 
 
+def test_a_long_query_shows_how_far_it_has_come(plane: FakePlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.cli.progress.LINE_EVERY_S", 0.0)
+    plane.then(QUERY, rows("a", cursor="c"), rows("b"), reply(200, keys=["a"]))
+
+    files = client("query", "--all", "-F", "out", "")
+    keys = client("query", "--all", "")
+
+    assert files.stderr.splitlines() == ["query: 1 records, 18B", "query: 2 records, 36B"]
+    assert (keys.stdout, keys.stderr) == ('["a"]\n', "query: 1 records, 4B\n")
+
+
 @pytest.mark.parametrize(
     ("key", "expected"),
     [("orders/1", "orders-1"), ("a\\b c", "a-b-c"), ("é:*?\0", "_____"), ("A.b_c-9", "A.b_c-9")],
