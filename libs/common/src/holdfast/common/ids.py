@@ -103,6 +103,14 @@ def is_xid(text: str) -> bool:
     return _XID.fullmatch(text) is not None
 
 
+def xid_seconds(xid: str) -> int:
+    """The second of its birth, in Unix time."""
+    bits = 0
+    for character in xid[:7]:
+        bits = bits << 5 | _ALPHABET.index(character)
+    return bits >> 3
+
+
 def uuid7() -> str:
     """A UUIDv7, lower case with hyphens; within one process each is greater than the one before."""
     bits = _uuids.next()

@@ -33,6 +33,11 @@ def member_of(key: bytes) -> Member:
     return Member(str(namespace), str(name))
 
 
+def held_txn_of(key: bytes) -> str:
+    """The transaction that a `held_key` names."""
+    return str(unpack(key)[1])
+
+
 def held_range() -> tuple[bytes, bytes]:
     """All leases there are."""
     return prefix_range((_HELD,))

@@ -51,7 +51,16 @@ class Decider(Protocol):
     async def decide(
         self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
     ) -> None:
-        """Let every resource manager add its writes to `tx`: one commit, all or nothing."""
+        """Let every resource manager add its writes to `tx`, and record the decision: one commit, all or nothing."""
+        ...
+
+    async def end(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
+        """The same for a lease that belongs to no transaction of several: nobody will ask for it, so nothing is
+        recorded."""
+        ...
+
+    async def decided(self, tx: Transaction, txn_id: str) -> Decision | None:
+        """How a transaction ended, as long as that is remembered."""
         ...
 
     async def join(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:

@@ -30,6 +30,10 @@ from holdfast.state.routes import StateRoutes
 from holdfast.state.service import StateService
 from holdfast.storage.port import Store
 from holdfast.txn.coordinator import Coordinator
+from holdfast.txn.decisions import Decisions
+from holdfast.txn.island import backend_hash_of
+from holdfast.txn.routes import TxnRoutes
+from holdfast.txn.sweep import Sweep
 
 
 class Plane:
@@ -46,6 +50,7 @@ class Plane:
         self._query = QueryRoutes(settings)
         self._namespaces = NamespaceRoutes(settings)
         self._queue = QueueDoors(settings, drain)
+        self._txn = TxnRoutes()
 
     @property
     def routers(self) -> Sequence[ExpressRouter]:
@@ -56,12 +61,18 @@ class Plane:
             self._query.router,
             self._namespaces.router,
             *self._queue.routers,
+            self._txn.router,
         )
 
     @asynccontextmanager
     async def running(self, store: Store) -> AsyncIterator[None]:
         clock = SteadyClock()
-        coordinator = Coordinator()
+        coordinator = Coordinator(
+            clock,
+            backend_hash=await backend_hash_of(store),
+            retention_s=self._settings.tc_decision_retention_s,
+            record_ttl_s=self._settings.ttl_s_default,
+        )
         leases = LeaseService(store, coordinator, clock, on_end=self._drain.lease_ended)
         state = StateService(store, clock)
         coordinator.enlist(state)
@@ -79,8 +90,12 @@ class Plane:
         self._queue.open(queue)
         self._lease_metrics.watch(leases)
         self._drain.active_leases = lambda: leases.active
+        decisions = Decisions(store, coordinator, clock, leases)
+        self._txn.open(store, decisions)
+        sweep = Sweep(store, decisions, clock, interval_s=self._settings.txn_replay_interval_s)
+        coordinator.on_due = sweep.wake
         builder = IndexBuilder(store, state.index, self._index_metrics)
-        async with leases.running(), builder.running(), queue.running():
+        async with leases.running(), builder.running(), queue.running(), sweep.running():
             yield
 
 

@@ -257,9 +257,10 @@ class LeaseService:
 
     async def _end(self, tx: Transaction, member: Member, lease: Lease, decision: Decision) -> list[Member]:
         """Decide for the whole transaction; its keys are free afterwards."""
-        members = [member]
-        if lease.is_explicit:
-            members = await held_members(tx, lease.txn_id)
+        if not lease.is_explicit:
+            await self._decider.end(tx, lease.txn_id, decision, [member])
+            return [member]
+        members = await held_members(tx, lease.txn_id)
         await self._decider.decide(tx, lease.txn_id, decision, members)
         return members
 

@@ -56,6 +56,10 @@ class Bonds:
         await self._decider.decide(tx, txn_id, decision, members)
         tx.after_commit(lambda _: self._leaser.freed(_keys_among(members)))
 
+    async def is_committed(self, tx: Transaction, txn_id: str) -> bool:
+        """Whether a transaction of the caller's has ended well: then all its messages are acked."""
+        return bool(txn_id) and await self._decider.decided(tx, txn_id) is Decision.COMMIT
+
     async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, but: Member) -> None:
         """The others of the transaction live until then at least."""
         others = [member for member in await held_members(tx, txn_id) if member != but]
@@ -87,7 +91,7 @@ class Bonds:
         member = member_of_state(address, message_id)
         lease = await LEASES.get(tx, *member)
         if lease is not None and lease.lease_id and lease.txn_id == state.txn_id:
-            await self._decider.decide(tx, state.txn_id, decision, [member])
+            await self._decider.end(tx, state.txn_id, decision, [member])
             tx.after_commit(lambda _: self._leaser.freed([member]))
 
     async def forget_state(

@@ -229,7 +229,9 @@ class MessageRoutes:
         acked = await self.service.ack(
             claim_of(request, body, body, self._namespace_default, needs_etag=False)
         )
-        return _identified({"acked": True, "correlation_id": acked.correlation_id}, request)
+        return _identified(
+            {"acked": True, "correlation_id": acked.correlation_id or request.correlation_id}, request
+        )
 
     async def nack(self, request: Request, body: NackRequest) -> Answer:
         claim = claim_of(request, body, body, self._namespace_default, needs_etag=True)

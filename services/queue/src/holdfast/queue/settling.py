@@ -99,7 +99,12 @@ class Settlements:
 
     async def _ack_read(self, claim: LeaseClaim) -> str:
         async def ack(tx: Transaction) -> str:
-            state = await self._held(tx, claim)
+            try:
+                state = await self._held(tx, claim)
+            except MessageNotFound:
+                if await self._bonds.is_committed(tx, claim.txn_id):
+                    return ""
+                raise
             check_state_etag(claim)
             address, message_id = claim.address, claim.message_id
             keys = keys_of(address)

@@ -1,30 +1,72 @@
 """The coordinator of transactions on one store: one decision, one storage commit, every resource manager in it."""
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 
+from holdfast.common.clock import SteadyClock
+from holdfast.storage.layers import held_members
+from holdfast.storage.layers_pb2 import TxnMarker, TxnRecord
+from holdfast.storage.lifetime import leased_until_ms, message_place
 from holdfast.storage.port import Transaction
 from holdfast.storage.resource import Decision, Member, ResourceManager
+from holdfast.txn import rules
+from holdfast.txn.records import MARKERS, RECORDS, delete_record, put_marker, put_record
+from holdfast.txn.rules import Ask, Participant, State
+
+RETENTION_S_DEFAULT = 24 * 3600.0
+RECORD_TTL_S_DEFAULT = 30.0
+PAUSE_MS_BASE, PAUSE_MS_MAX = 500, 30_000  # Between two attempts to bring a decision to everybody.
 
 
 class Coordinator:
     """The `Decider` of the services in its process.
 
-    All members live in the same store here, so the decision and its effects are the same commit: there is no moment
-    at which one is durable and the other is not, and nothing to recover.
+    What lies in this store is decided and applied in the same commit: there is no moment at which one is durable and
+    the other is not, and nothing to recover. A record of its own has only a transaction that somebody named beforehand,
+    or one that reaches other islands; of every other one the leases tell who takes part.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        clock: SteadyClock | None = None,
+        *,
+        backend_hash: str = "",
+        retention_s: float = RETENTION_S_DEFAULT,
+        record_ttl_s: float = RECORD_TTL_S_DEFAULT,
+    ) -> None:
+        self._clock = clock or SteadyClock()
+        self.backend_hash = backend_hash
+        self._retention_ms = int(retention_s * 1000)
+        self._record_ttl_ms = int(record_ttl_s * 1000)
         self._managers: list[ResourceManager] = []
+        self.on_due: Callable[[int], None] = lambda at_ms: None
 
     def enlist(self, manager: ResourceManager) -> None:
         """Have a service take part in every decision. Called while the plane is wired together."""
         self._managers.append(manager)
 
+    # -- the port of the services
+
+    async def end(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
+        for manager in self._managers:
+            await manager.apply(tx, txn_id, decision, members)
+
     async def decide(
         self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
     ) -> None:
-        for manager in self._managers:
-            await manager.apply(tx, txn_id, decision, members)
+        record = await RECORDS.get(tx, txn_id)
+        if record is None:
+            await self.end(tx, txn_id, decision, members)
+            self._mark(tx, txn_id, TxnMarker(state=decision.value))
+            return
+        ask = Ask(State(decision.value), self.located(members), record.term)
+        merged = rules.recorded(record, None, ask._replace(state=_state_under(record, ask)))
+        assert isinstance(merged, TxnRecord), "there is a record"
+        await self.advance(tx, txn_id, merged, is_decided=rules.state_of(record) is not State.PENDING)
+
+    async def decided(self, tx: Transaction, txn_id: str) -> Decision | None:
+        marker = await MARKERS.get(tx, txn_id)
+        return None if marker is None else rules.state_of(marker).decision
 
     async def join(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
         last_ms = await self.keep(tx, txn_id, expires_at_ms, members)
@@ -37,3 +79,85 @@ class Coordinator:
         for manager in self._managers:
             last_ms = max(last_ms, await manager.keep(tx, txn_id, expires_at_ms, members))
         return last_ms
+
+    # -- what decisions by name are made of
+
+    async def known(self, tx: Transaction, txn_id: str) -> tuple[TxnRecord | None, TxnMarker | None]:
+        """What is recorded, with everybody who holds a lease of the transaction; without both, its marker."""
+        record = await RECORDS.get(tx, txn_id)
+        held = await held_members(tx, txn_id)
+        if record is None and held:
+            record = TxnRecord()
+        if record is not None:
+            rules.merge_participants(record, self.located(held))
+            return record, None
+        marker = await MARKERS.get(tx, txn_id)
+        is_over = marker is not None and marker.expires_at_ms <= self._clock.now_ms()
+        return None, None if is_over else marker
+
+    async def advance(self, tx: Transaction, txn_id: str, record: TxnRecord, *, is_decided: bool) -> State:
+        """Store a record as it is now: a pending one waits, a decided one is applied here and goes when all is.
+
+        `is_decided`: it was decided before, so nobody is left to be told of a message whose time ran out meanwhile.
+        """
+        now_ms = self._clock.now_ms()
+        record.created_at_ms = record.created_at_ms or now_ms
+        record.updated_at_ms = now_ms
+        state = rules.state_of(record)
+        if state.decision is None:
+            record.expires_at_ms = record.expires_at_ms or now_ms + self._record_ttl_ms
+            await self.keep(
+                tx, txn_id, 0, await held_members(tx, txn_id)
+            )  # All of them belong to it from now on.
+            self._put(tx, txn_id, record, due_at_ms=record.expires_at_ms)
+            return state
+        if not is_decided:
+            record.expires_at_ms = max(record.expires_at_ms, now_ms + self._retention_ms)
+        if members := rules.local_members(record, self.backend_hash):
+            if is_decided:
+                members = await self._without_lapsed(tx, txn_id, members)
+            await self.end(tx, txn_id, state.decision, members)
+            rules.mark_applied(record, self.backend_hash, is_local=True)
+        if rules.is_applied(record) or record.expires_at_ms < now_ms:
+            self._mark(tx, txn_id, TxnMarker(state=state.value, term=record.term))
+            delete_record(tx, txn_id, record)
+        else:
+            record.tries += 1
+            self._put(tx, txn_id, record, due_at_ms=now_ms + _pause_ms(record.tries))
+        return state
+
+    async def _without_lapsed(self, tx: Transaction, txn_id: str, members: Sequence[Member]) -> list[Member]:
+        """Messages whose time is over go back to their queue, whatever is decided."""
+        now_ms = self._clock.now_ms()
+        lapsed = [
+            member
+            for member in members
+            if message_place(member) and await leased_until_ms(tx, txn_id, member) <= now_ms
+        ]
+        if lapsed:
+            await self.end(tx, txn_id, Decision.ROLLBACK, lapsed)
+        return [member for member in members if member not in lapsed]
+
+    def located(self, members: Sequence[Member]) -> list[Participant]:
+        return [Participant(member, self.backend_hash) for member in members]
+
+    def _put(self, tx: Transaction, txn_id: str, record: TxnRecord, *, due_at_ms: int) -> None:
+        put_record(tx, txn_id, record, due_at_ms=due_at_ms)
+        tx.after_commit(lambda _: self.on_due(due_at_ms))
+
+    def _mark(self, tx: Transaction, txn_id: str, marker: TxnMarker) -> None:
+        if self._retention_ms:
+            marker.expires_at_ms = self._clock.now_ms() + self._retention_ms
+            put_marker(tx, txn_id, marker)
+
+
+def _pause_ms(tries: int) -> int:
+    """Jitter, so that what failed together does not come back together."""
+    pause_ms = min(PAUSE_MS_MAX, PAUSE_MS_BASE << min(tries, 10))
+    return int(pause_ms * random.uniform(0.5, 1.0))
+
+
+def _state_under(record: TxnRecord, ask: Ask) -> State:
+    """A lease that ends follows what is decided already, whatever its holder asks for."""
+    state = rules.state_of(record)
+    return ask.state if state is State.PENDING else state

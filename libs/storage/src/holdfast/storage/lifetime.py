@@ -1,0 +1,46 @@
+"""How long what a transaction has leased lives: its keys by their leases, its messages by their deliveries."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.storage.layers import LEASES
+from holdfast.storage.layers_pb2 import MessageState
+from holdfast.storage.port import Transaction
+from holdfast.storage.resource import Member
+from holdfast.storage.tables import Table
+
+DELIVERIES = Table("taken", MessageState)  # Written by queue.
+
+
+class MessagePlace(NamedTuple):
+    """Where a message is that takes part in a transaction as `q/<queue>/msg/<id>`."""
+
+    namespace: str
+    queue: str
+    message_id: str
+
+
+def message_place(member: Member) -> MessagePlace | None:
+    """None: the member is a key."""
+    if not member.key.startswith("q/"):
+        return None
+    parts = member.key.split("/")
+    if len(parts) != 4 or parts[2] != "msg":
+        return None
+    return MessagePlace(member.namespace, parts[1], parts[3])
+
+
+async def leased_until_ms(tx: Transaction, txn_id: str, member: Member) -> int:
+    """0: the transaction does not hold it."""
+    place = message_place(member)
+    if place is None:
+        lease = await LEASES.get(tx, *member)
+        is_held = lease is not None and bool(lease.lease_id) and lease.txn_id == txn_id
+        return lease.expires_at_ms if lease is not None and is_held else 0
+    delivery = await DELIVERIES.get(tx, *place)
+    return delivery.expires_at_ms if delivery is not None and delivery.txn_id == txn_id else 0
+
+
+async def last_lease_ends_ms(tx: Transaction, txn_id: str, members: Sequence[Member]) -> int:
+    """When the last of them ends; 0 when nothing is held."""
+    return max([await leased_until_ms(tx, txn_id, member) for member in members], default=0)

@@ -1,0 +1,212 @@
+"""HTTP in, service call, HTTP out: decide, commit, rollback, replay, list."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from holdfast.common.clock import SystemClock
+from holdfast.common.errors import InvalidBody
+from holdfast.common.express.message import Answer, Request, json_answer
+from holdfast.common.express.router import ExpressRouter
+from holdfast.common.fields import parse_int64
+from holdfast.common.ids import is_xid
+from holdfast.common.names import InvalidKey, InvalidNamespace, spelled_key, stored_key, stored_namespace
+from holdfast.storage.port import Store
+from holdfast.storage.resource import Member
+from holdfast.txn.decisions import Decisions
+from holdfast.txn.errors import (
+    InvalidBackendHash,
+    InvalidState,
+    InvalidTxnId,
+    MissingTxnId,
+    TooManyParticipants,
+    TxnBackendMismatch,
+    TxnConflict,
+    TxnFanoutFailed,
+    TxnNotFound,
+    TxnPending,
+)
+from holdfast.txn.leadership import Leadership, LocalLeadership, check_term
+from holdfast.txn.listing import LIMIT_DEFAULT, LIMIT_MAX, Listed, list_transactions
+from holdfast.txn.rules import Ask, Participant, State
+from holdfast.txn.schemas import (
+    DecideAnswer,
+    DecideRequest,
+    ListAnswer,
+    ParticipantBody,
+    ReplayRequest,
+)
+from holdfast.txn.tc_errors import TcTermRequired, TcTermStale, TcUnavailable
+
+PARTICIPANTS_MAX: Final = 1000
+
+_ANY_METHOD = ("POST", "GET", "PUT", "DELETE", "PATCH")
+_BAD_ID = (MissingTxnId, InvalidTxnId)
+_BAD_ASK = (InvalidNamespace, InvalidKey, InvalidBackendHash, TooManyParticipants, TxnBackendMismatch)
+_BAD_TERM = (TcTermRequired, TcTermStale, TxnConflict)
+_QUERY: Mapping[str, str] = {"txn_id": "The transaction, when the body names none."}
+_EXAMPLE = {"txn_id": "…", "participants": [{"namespace": "default", "key": "orders"}]}
+_EMPTY = DecideRequest()
+
+
+class TxnRoutes:
+    """The endpoints of transactions, once the store is open."""
+
+    def __init__(self, leadership: Leadership | None = None) -> None:
+        self._leadership: Leadership = leadership or LocalLeadership()
+        self._clock = SystemClock()
+        self._store: Store
+        self._decisions: Decisions
+        self.router = self._declare()
+
+    def open(self, store: Store, decisions: Decisions) -> None:
+        self._store = store
+        self._decisions = decisions
+
+    def _declare(self) -> ExpressRouter:
+        router = ExpressRouter(tags=("transactions",))
+        router.add(
+            "/v1/txn/decide",
+            self.decide,
+            methods=_ANY_METHOD,
+            request_model=DecideRequest,
+            is_body_optional=True,
+            response_model=DecideAnswer,
+            errors=(*_BAD_ID, InvalidState, *_BAD_ASK, *_BAD_TERM, TcUnavailable, TxnFanoutFailed),
+            summary="Record how a transaction ends, or that it will, and who takes part; apply it everywhere.",
+            request_example={**_EXAMPLE, "state": "commit"},
+            query_parameters={**_QUERY, "state": "pending, commit or rollback, when the body says none."},
+        )
+        for state, handler in ((State.COMMIT, self.commit), (State.ROLLBACK, self.roll_back)):
+            router.add(
+                f"/v1/txn/{state}",
+                handler,
+                methods=_ANY_METHOD,
+                request_model=DecideRequest,
+                is_body_optional=True,
+                response_model=DecideAnswer,
+                errors=(*_BAD_ID, *_BAD_ASK, *_BAD_TERM, TcUnavailable, TxnNotFound, TxnPending),
+                summary=f"Apply a {state} on this island; without participants, whatever is recorded.",
+                request_example=_EXAMPLE,
+                query_parameters=_QUERY,
+            )
+        router.add(
+            "/v1/txn/replay",
+            self.replay,
+            methods=_ANY_METHOD,
+            request_model=ReplayRequest,
+            is_body_optional=True,
+            response_model=DecideAnswer,
+            errors=(*_BAD_ID, TxnNotFound),
+            summary="Apply the recorded decision again; a transaction whose time is over is rolled back.",
+            request_example={"txn_id": "…"},
+            query_parameters=_QUERY,
+        )
+        router.add(
+            "/v1/txn/list",
+            self.list,
+            methods=("GET",),
+            response_model=ListAnswer,
+            summary="The transactions under way: those in doubt first, then by age.",
+            query_parameters={"limit": f"At most so many; {LIMIT_DEFAULT} if left out, {LIMIT_MAX} at most."},
+        )
+        return router
+
+    async def decide(self, request: Request, body: DecideRequest | None) -> Answer:
+        body = body or _EMPTY
+        txn_id = _txn_id(body.txn_id, request)
+        state = _state(body.state or request.query("state") or "")
+        self._check_island(body)
+        return _answer(txn_id, await self._decisions.decide(txn_id, self._ask(state, body)))
+
+    async def commit(self, request: Request, body: DecideRequest | None) -> Answer:
+        return await self._apply(request, body or _EMPTY, State.COMMIT)
+
+    async def roll_back(self, request: Request, body: DecideRequest | None) -> Answer:
+        return await self._apply(request, body or _EMPTY, State.ROLLBACK)
+
+    async def _apply(self, request: Request, body: DecideRequest, state: State) -> Answer:
+        txn_id = _txn_id(body.txn_id, request)
+        check_term(self._leadership, body.tc_term or 0)
+        self._check_island(body)
+        if not body.participants:
+            return _answer(txn_id, await self._decisions.apply(txn_id))
+        return _answer(txn_id, await self._decisions.decide(txn_id, self._ask(state, body)))
+
+    async def replay(self, request: Request, body: ReplayRequest | None) -> Answer:
+        txn_id = _txn_id(body.txn_id if body is not None else None, request)
+        return _answer(txn_id, await self._decisions.replay(txn_id))
+
+    async def list(self, request: Request, body: None) -> Answer:
+        asked = request.query("limit") or str(LIMIT_DEFAULT)
+        limit = parse_int64(asked)
+        if limit is None or limit < 1:
+            raise InvalidBody("limit is a number from 1 on")
+        listed, is_more = await list_transactions(self._store, self._clock, min(limit, LIMIT_MAX))
+        return json_answer({"transactions": [_shown(one) for one in listed], "truncated": is_more or None})
+
+    def _check_island(self, body: DecideRequest) -> None:
+        target = (body.target_backend_hash or "").strip()
+        if target and target != self._decisions.backend_hash:
+            raise TxnBackendMismatch("this is another island than the one the decision is meant for")
+
+    def _ask(self, state: State, body: DecideRequest) -> Ask:
+        bodies = body.participants or []
+        if len(bodies) > PARTICIPANTS_MAX:
+            raise TooManyParticipants(f"a transaction has at most {PARTICIPANTS_MAX} participants")
+        participants = [_participant(one) for one in bodies]
+        # Seconds of the far future would overflow; nothing lives that long.
+        expires_at_ms = max(0, min(body.expires_at_unix or 0, 1 << 40)) * 1000
+        return Ask(state, participants, body.tc_term or 0, expires_at_ms)
+
+
+def _txn_id(text: str | None, request: Request) -> str:
+    txn_id = (text or request.query("txn_id") or "").strip()
+    if not txn_id:
+        raise MissingTxnId("txn_id is required")
+    if not is_xid(txn_id):
+        raise InvalidTxnId("txn_id is no transaction id: send one that an acquire answered")
+    return txn_id
+
+
+def _state(text: str) -> State:
+    try:
+        return State(text.strip().lower())
+    except ValueError:
+        raise InvalidState("state must be pending, commit or rollback") from None
+
+
+def _participant(body: ParticipantBody) -> Participant:
+    namespace = stored_namespace(body.namespace or "")
+    key = spelled_key(body.key or "", namespace)
+    if not key:
+        raise InvalidKey("a participant needs a key")
+    if body.backend_hash and not body.backend_hash.strip():
+        raise InvalidBackendHash("backend_hash is blank; leave it out for this island")
+    return Participant(Member(namespace, stored_key(key)), (body.backend_hash or "").strip())
+
+
+def _answer(txn_id: str, state: State) -> Answer:
+    return json_answer({"txn_id": txn_id, "state": state.value})
+
+
+def _shown(listed: Listed) -> dict[str, object]:
+    shown: dict[str, object] = {
+        "txn_id": listed.txn_id,
+        "state": listed.state.value,
+        "in_doubt": listed.is_in_doubt,
+        "age_seconds": listed.age_s,
+    }
+    if listed.expires_at_s:
+        shown["expires_at_unix"] = listed.expires_at_s
+    if listed.term:
+        shown["tc_term"] = listed.term
+    shown["participants"] = [
+        {
+            "namespace": one.namespace,
+            "key": one.key,
+            **({"backend_hash": one.backend_hash} if one.backend_hash else {}),
+            **({"applied": True} if one.is_applied else {}),
+        }
+        for one in listed.participants
+    ]
+    return shown

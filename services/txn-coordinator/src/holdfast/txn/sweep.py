@@ -1,0 +1,91 @@
+"""The sweep: transactions whose time is over, decisions that have not reached everybody, markers that may be forgotten.
+
+It wakes for the earliest of them, so it costs by what is due. What another process of the island left behind is not told
+here; for that it looks again after `interval_s` at the latest.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from holdfast.common.clock import SteadyClock
+from holdfast.common.errors import HoldfastError
+from holdfast.common.logging import get_logger
+from holdfast.storage.port import Store, Transaction
+from holdfast.txn.decisions import Decisions
+from holdfast.txn.records import MARKERS, Due, due_bounds, marker_due_bounds
+
+PAGE = 128
+
+_log = get_logger("txn.sweep")
+
+
+class Sweep:
+    """`running` sweeps for the length of its block."""
+
+    def __init__(self, store: Store, decisions: Decisions, clock: SteadyClock, *, interval_s: float) -> None:
+        self._store = store
+        self._decisions = decisions
+        self._clock = clock
+        self._interval_ms = max(1, int(interval_s * 1000))
+        self._earlier = asyncio.Event()
+        self._next_ms = 0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._run(), name="txn.sweep")
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    def wake(self, at_ms: int) -> None:
+        """Something is due then."""
+        if at_ms < self._next_ms:
+            self._earlier.set()
+
+    async def _run(self) -> None:
+        while True:
+            self._earlier.clear()
+            self._next_ms = self._clock.now_ms() + self._interval_ms
+            try:
+                is_more = await self.sweep()
+                self._next_ms = min(self._next_ms, await self._first_due_ms())
+            except HoldfastError as error:
+                _log.warn("txn.sweep.failed", reason=error.detail)
+                is_more = False
+            rest_s = 0.0 if is_more else max(0.001, (self._next_ms - self._clock.now_ms()) / 1000)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(rest_s):
+                    await self._earlier.wait()
+
+    async def sweep(self) -> bool:
+        """One page of what is due now; whether there may be more."""
+        now_ms = self._clock.now_ms()
+        due = await self._store.range(*due_bounds(now_ms), limit=PAGE, keys_only=True)
+        for record in due:
+            await self._decisions.resume(Due(record))
+        markers = await self._store.range(*marker_due_bounds(now_ms), limit=PAGE, keys_only=True)
+        if markers:
+            await self._forget([Due(record) for record in markers])
+        return len(due) == PAGE or len(markers) == PAGE
+
+    async def _forget(self, dues: list[Due]) -> None:
+        async def forget(tx: Transaction) -> None:
+            for due in dues:
+                marker = await MARKERS.get(tx, due.txn_id)
+                if marker is not None and marker.expires_at_ms == due.at_ms:
+                    MARKERS.delete(tx, due.txn_id)
+                tx.delete(due.key)
+
+        await self._store.transact(forget)
+
+    async def _first_due_ms(self) -> int:
+        firsts = [
+            Due(record).at_ms
+            for bounds in (due_bounds(), marker_due_bounds())
+            for record in await self._store.range(*bounds, limit=1, keys_only=True)
+        ]
+        return min(firsts, default=self._next_ms)
