@@ -15,9 +15,9 @@ from starlette.responses import PlainTextResponse, Response
 from holdfast.common.drain import Drain
 from holdfast.common.edge import EdgeMiddleware
 from holdfast.common.errors import HoldfastError, InvalidBody, MethodNotAllowed
-from holdfast.common.express.hooks import Admit, Hooks, HttpMetrics, Leave, Trace
+from holdfast.common.express.hooks import Admit, Hooks, HttpMetrics, Identify, Leave, Trace
 from holdfast.common.express.message import Answer
-from holdfast.common.express.route import Table, compile_table
+from holdfast.common.express.route import INTERNAL_PREFIX, Table, compile_table
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.health import Health, health_routes, package_version
 from holdfast.common.metrics import Registry
@@ -48,6 +48,7 @@ def build_app(
     health: Health | None = None,
     registry: Registry | None = None,
     drain: Drain | None = None,
+    identify: Identify | None = None,
     admit: Admit | None = None,
     leave: Leave | None = None,
     trace: Trace | None = None,
@@ -57,8 +58,10 @@ def build_app(
     drain = drain or Drain()
     drain.register(registry)
     health = health or Health(drain=drain)
-    hooks = Hooks(admit=admit, leave=leave, metrics=HttpMetrics(registry), trace=trace)
+    hooks = Hooks(identify=identify, admit=admit, leave=leave, metrics=HttpMetrics(registry), trace=trace)
     table = compile_table([route for router in express_routers for route in router.routes])
+    if identify is None and any(path.startswith(INTERNAL_PREFIX.encode()) for path in table):
+        raise ValueError(f"routes below {INTERNAL_PREFIX} would be open to everybody: pass identify")
     app = FastAPI(
         title=f"holdfast {service}",
         version=package_version(),

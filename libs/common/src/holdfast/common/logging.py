@@ -227,6 +227,11 @@ def configure_logging(level: str = "info", *, stream: TextIO | None = None) -> N
     stdlib_logging.captureWarnings(True)
 
 
+def active_span_ids() -> tuple[str, str] | None:
+    """Trace id and span id of the active span; None while tracing is off."""
+    return None if _output.span_ids is None else _output.span_ids()
+
+
 def set_span_ids(source: Callable[[], tuple[str, str] | None] | None) -> None:
     """Tracing says where the ids of the active span (trace id, span id) come from; None turns it off."""
     _output.span_ids = source

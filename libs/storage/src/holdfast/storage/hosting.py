@@ -13,6 +13,7 @@ from holdfast.common.express.router import ExpressRouter
 from holdfast.common.health import Health
 from holdfast.common.metrics import Registry
 from holdfast.common.settings import PlaneSettings
+from holdfast.common.upstream.peers import Peers
 from holdfast.storage.configured import store_options
 from holdfast.storage.errors import StorageError
 from holdfast.storage.opening import open_store
@@ -37,12 +38,18 @@ def build_store_app(
     registry: Registry | None = None,
     admit: Admit | None = None,
     leave: Leave | None = None,
+    peers: Peers | None = None,
 ) -> FastAPI:
-    """An app that owns the store of its settings and hands it to its parts; they end before it closes."""
+    """An app that owns the store of its settings and hands it to its parts; they end before it closes.
+
+    With `peers` it is one service of a split plane: it reaches the others, and takes signed calls from them.
+    """
     drain = drain or Drain()
     registry = registry or Registry()
     health = Health(drain=drain, is_unready_while_draining=settings.readyz_drain)
     health.add("store", lambda: "not open yet")
+    if peers is not None:
+        peers.add_checks(health)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
@@ -51,6 +58,8 @@ def build_store_app(
             health.add("store", lambda: store_problem(store))
             app.state.store_url = store.url
             show_figures(store, registry)
+            if peers is not None:
+                await stack.enter_async_context(peers.running())
             for part in parts:
                 await stack.enter_async_context(part.running(store))
             yield
@@ -62,6 +71,7 @@ def build_store_app(
         health=health,
         drain=drain,
         registry=registry,
+        identify=None if peers is None else peers.identify,
         admit=admit,
         leave=leave,
     )

@@ -35,6 +35,8 @@ async def execute(
         started_s = perf_counter()
         metrics.in_flight += 1
     try:
+        if hooks.identify is not None:
+            hooks.identify(route, request)
         if hooks.admit is not None:
             pause = hooks.admit(route, request)
             if pause is not None:

@@ -13,6 +13,9 @@ Admit = Callable[[Route, Request], Awaitable[None] | None]
 Leave = Callable[[Route], None]
 """The other end of `admit`: called once for every request that was given to it, however it ended."""
 
+Identify = Callable[[Route, Request], None]
+"""Finds out for whom a request speaks that came through another process; refuses it by raising a HoldfastError."""
+
 FinishTrace = Callable[[int], None]
 Trace = Callable[[Route, Request], FinishTrace | None]
 """Begins a span inside the request's task and returns what ends it with the status; None when not sampled."""
@@ -52,6 +55,7 @@ class HttpMetrics:
 class Hooks:
     """The attachments of one app."""
 
+    identify: Identify | None = None
     admit: Admit | None = None
     leave: Leave | None = None
     metrics: HttpMetrics | None = None

@@ -16,6 +16,8 @@ StreamHandler = Callable[[Request, AsyncIterator[bytes]], Awaitable[AnyAnswer]]
 """Takes a body that is too large to be collected; the request's own `body` is empty then."""
 
 BODY_BYTES_DEFAULT: Final = 1024 * 1024
+INTERNAL_PREFIX: Final = "/internal/"
+"""Routes below it are for processes of the plane alone; an app that has some needs the `identify` hook."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from holdfast.common.settings.server import (
     SharedFields,
     TelemetryFields,
 )
+from holdfast.common.settings.split import SplitFields
 from holdfast.common.settings.storage import (
     DiskFields,
     IndexFields,
@@ -57,6 +58,7 @@ class PlaneSettings(  # pydantic collects fields from the last base on; this giv
     MaintenanceFields,
     HaFields,
     ClusterFields,
+    SplitFields,
     SecurityFields,
     LeaseFields,
     SharedFields,

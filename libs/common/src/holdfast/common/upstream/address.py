@@ -28,7 +28,7 @@ class Address:
 
 def parse_address(text: str) -> Address:
     """The address of `http://host[:port]` or `https://…`; a ValueError says what is expected."""
-    expected = f"{text!r}: expected http://host:port or https://host:port, without a path"
+    expected = f"expected http://host:port or https://host:port, without a path, not {text!r}"
     try:
         parts = urlsplit(text.strip())
         host, port = parts.hostname, parts.port

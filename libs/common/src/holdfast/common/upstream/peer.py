@@ -45,6 +45,14 @@ class Peer:
         self._left_alone_until_s = 0.0
 
     @property
+    def open_count(self) -> int:
+        return self.pool.open_count
+
+    @property
+    def idle_count(self) -> int:
+        return self.pool.idle_count
+
+    @property
     def is_well(self) -> bool:
         return self.reason is None
 

@@ -1,0 +1,101 @@
+"""The other services as one process of a split plane reaches them, from its settings."""
+
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from holdfast.common.bundle import read_bundle
+from holdfast.common.express.hooks import Identify
+from holdfast.common.health import Health
+from holdfast.common.internal_identity import Signer, Verifier, identify_with, internal_keys
+from holdfast.common.metrics import Registry
+from holdfast.common.role import Role, peer_roles, peer_urls
+from holdfast.common.settings import PlaneSettings
+from holdfast.common.tls import client_context
+from holdfast.common.upstream.address import parse_address
+from holdfast.common.upstream.limits import DEFAULT_UPSTREAM_LIMITS, UpstreamLimits
+from holdfast.common.upstream.peer import Peer
+from holdfast.common.upstream.port import Upstream
+from holdfast.common.upstream.service import ServiceClient
+from holdfast.common.upstream.signed import SignedUpstream
+
+
+class Peers:
+    """One client for each service that a process of this role calls; used inside `running`."""
+
+    def __init__(
+        self,
+        settings: PlaneSettings,
+        role: Role,
+        registry: Registry,
+        *,
+        limits: UpstreamLimits = DEFAULT_UPSTREAM_LIMITS,
+    ) -> None:
+        keys = internal_keys(settings)
+        assert keys, "check_role has not been called"
+        self.signer = Signer(keys[0], role)
+        self.identify: Identify = identify_with(Verifier(keys))
+        """The hook of an app that is called by other processes of the plane."""
+        tls = _tls(settings)
+        probe_path = "/readyz" if role is Role.GATEWAY else "/healthz"
+        self.clients: Mapping[Role, ServiceClient] = {
+            service: ServiceClient(
+                service.value,
+                [
+                    Peer(service.value, parse_address(url), limits, tls)
+                    for url in peer_urls(settings, service)
+                ],
+                probe_path=probe_path,
+                limits=limits,
+            )
+            for service in peer_roles(role)
+        }
+        _show(self.clients, registry)
+
+    def upstream(self, service: Role) -> Upstream:
+        """Calls of this process itself to a service, signed."""
+        return SignedUpstream(self.clients[service], self.signer)
+
+    def add_checks(self, health: Health) -> None:
+        """Let `/readyz` say which service cannot be reached, and why."""
+        for service, client in self.clients.items():
+            health.add(service.value, client.problem)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Probe all replicas for the length of the block."""
+        async with AsyncExitStack() as stack:
+            for client in self.clients.values():
+                await stack.enter_async_context(client.running())
+            yield
+
+
+def _tls(settings: PlaneSettings) -> ssl.SSLContext | None:
+    """With a bundle this process shows its own certificate; peers with https:// URLs ask for one."""
+    return client_context(read_bundle(settings.bundle)) if settings.bundle.is_file() else None
+
+
+def _show(clients: Mapping[Role, ServiceClient], registry: Registry) -> None:
+    def show(name: str, help_text: str, read: str) -> None:
+        registry.gauge(
+            f"holdfast.upstream.{name}",
+            help_text,
+            ("service", "peer"),
+            callback=lambda: {
+                (peer.service, peer.url): float(getattr(peer, read))
+                for client in clients.values()
+                for peer in client.peers
+            },
+        )
+
+    show("calls", "Calls to a replica.", "calls")
+    show("failures", "Calls and probes of a replica that failed.", "failures")
+    show("ready", "1 while a replica is well.", "is_well")
+    show("connections", "Open connections to a replica.", "open_count")
+    show("idle", "Connections to a replica that nobody uses.", "idle_count")
+    registry.gauge(
+        "holdfast.upstream.retries",
+        "Calls that were sent again.",
+        ("service",),
+        callback=lambda: {(client.service,): float(client.retries) for client in clients.values()},
+    )

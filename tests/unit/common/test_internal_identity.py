@@ -1,0 +1,155 @@
+"""Signatures between processes: what they cover, how long they hold, and that nothing else passes for one."""
+
+import pytest
+
+from holdfast.common.express.message import Request
+from holdfast.common.express.route import Route
+from holdfast.common.internal_identity import (
+    HEADER,
+    SKEW_S_MAX,
+    InternalForbidden,
+    Signer,
+    Verifier,
+    identify_with,
+    internal_keys,
+)
+from holdfast.common.role import Role
+from holdfast.common.settings import PlaneSettings
+
+KEY, OTHER_KEY = b"k" * 32, b"o" * 32
+NOW_S = 1_800_000_000.0
+CERTIFICATE = bytes(range(256)) * 2
+
+
+def _signed(
+    method: str = "POST",
+    target: str = "/internal/v1/txn/decide?a=b",
+    body: bytes | None = b"{}",
+    certificate: bytes | None = None,
+) -> bytes:
+    return Signer(KEY, Role.GATEWAY, lambda: NOW_S).sign(method, target, body, certificate)
+
+
+def _verifier(*keys: bytes, later_s: float = 0.0) -> Verifier:
+    return Verifier(keys or (KEY,), lambda: NOW_S + later_s)
+
+
+async def _handler(request: Request, body: None) -> None:
+    raise AssertionError("not called")
+
+
+def _route(path: str) -> Route:
+    return Route(path=path, methods=("POST",), handler=_handler)  # type: ignore[arg-type]  # never answers
+
+
+def _request(
+    path: str, headers: list[tuple[bytes, bytes]], *, query: bytes = b"", body: bytes = b"{}"
+) -> Request:
+    return Request("POST", path, query, headers, body, None, b"certificate of the connection", "cid")
+
+
+@pytest.mark.parametrize("certificate", [None, b"\x00", b"\x00\xff", CERTIFICATE])
+def test_a_signature_tells_who_called_and_for_whom(certificate: bytes | None) -> None:
+    value = _signed(certificate=certificate)
+
+    caller = _verifier().check("POST", "/internal/v1/txn/decide?a=b", value, b"{}")
+
+    assert (caller.role, caller.certificate) == ("gateway", certificate)
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body"),
+    [
+        ("GET", "/internal/v1/txn/decide?a=b", b"{}"),
+        ("POST", "/internal/v1/txn/keep?a=b", b"{}"),
+        ("POST", "/internal/v1/txn/decide", b"{}"),
+        ("POST", "/internal/v1/txn/decide?a=b", b"{ }"),
+        ("POST", "/internal/v1/txn/decide?a=b", b""),
+    ],
+)
+def test_a_signature_is_for_one_call_only(method: str, target: str, body: bytes) -> None:
+    with pytest.raises(InternalForbidden):
+        _verifier().check(method, target, _signed(), body)
+
+
+def test_every_changed_byte_of_a_signature_is_noticed() -> None:
+    value = _signed(certificate=CERTIFICATE)
+    for position in range(len(value)):
+        changed = (
+            value[:position]
+            + (b"A" if value[position : position + 1] != b"A" else b"B")
+            + value[position + 1 :]
+        )
+
+        with pytest.raises(InternalForbidden):
+            _verifier().check("POST", "/internal/v1/txn/decide?a=b", changed, b"{}")
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b".", b"v1.gateway", b"." * 5, b"v1.gateway.x.stream..", b"\xff" * 100]
+)
+def test_what_is_no_signature_is_refused(value: bytes) -> None:
+    with pytest.raises(InternalForbidden):
+        _verifier().check("POST", "/internal/v1/txn/decide?a=b", value, b"{}")
+
+
+@pytest.mark.parametrize("later_s", [SKEW_S_MAX + 1, -SKEW_S_MAX - 1])
+def test_a_signature_of_another_time_is_refused(later_s: float) -> None:
+    with pytest.raises(InternalForbidden, match="clocks"):
+        _verifier(later_s=later_s).check("POST", "/internal/v1/txn/decide?a=b", _signed(), b"{}")
+
+
+def test_an_older_key_still_counts_and_a_foreign_one_does_not() -> None:
+    _verifier(OTHER_KEY, KEY).check("POST", "/internal/v1/txn/decide?a=b", _signed(), b"{}")
+
+    with pytest.raises(InternalForbidden, match="secret"):
+        _verifier(OTHER_KEY).check("POST", "/internal/v1/txn/decide?a=b", _signed(), b"{}")
+
+
+def test_a_streamed_body_is_only_taken_where_it_may_be() -> None:
+    value = _signed(body=None)
+    _verifier().check("POST", "/internal/v1/txn/decide?a=b", value, b"whatever", may_stream=True)
+
+    with pytest.raises(InternalForbidden, match="body"):
+        _verifier().check("POST", "/internal/v1/txn/decide?a=b", value, b"whatever")
+
+
+def test_an_internal_route_without_a_signature_is_refused() -> None:
+    identify = identify_with(_verifier())
+
+    with pytest.raises(InternalForbidden):
+        identify(_route("/internal/v1/rm/apply"), _request("/internal/v1/rm/apply", []))
+
+
+def test_an_open_route_without_a_signature_keeps_the_certificate_of_its_connection() -> None:
+    request = _request("/v1/acquire", [])
+
+    identify_with(_verifier())(_route("/v1/acquire"), request)
+
+    assert request.peer_certificate == b"certificate of the connection"
+
+
+@pytest.mark.parametrize("certificate", [None, CERTIFICATE])
+def test_an_open_route_takes_the_certificate_of_the_client_in_front(certificate: bytes | None) -> None:
+    value = _signed(target="/v1/acquire?x=1", certificate=certificate)
+    request = _request("/v1/acquire", [(HEADER, value)], query=b"x=1")
+
+    identify_with(_verifier())(_route("/v1/acquire"), request)
+
+    assert request.peer_certificate == certificate
+
+
+def test_a_forged_signature_is_refused_on_an_open_route_too() -> None:
+    request = _request("/v1/acquire", [(HEADER, _signed(target="/v1/release"))])
+
+    with pytest.raises(InternalForbidden):
+        identify_with(_verifier())(_route("/v1/acquire"), request)
+
+
+def test_processes_with_the_same_secret_have_the_same_key_and_others_another() -> None:
+    same = [PlaneSettings.isolated(internal_secret="a secret of some length") for _ in range(2)]
+    other = PlaneSettings.isolated(internal_secret="another secret of some length")
+
+    assert internal_keys(same[0]) == internal_keys(same[1])
+    assert internal_keys(same[0]) != internal_keys(other)
+    assert len(internal_keys(other)[0]) == 32
