@@ -28,7 +28,7 @@ from holdfast.state.query_routes import QueryRoutes
 from holdfast.state.query_service import QueryService
 from holdfast.state.routes import StateRoutes
 from holdfast.state.service import StateService
-from holdfast.storage.port import Store
+from holdfast.storage.port import RANGE_LIMIT_MAX, Store
 from holdfast.txn.coordinator import Coordinator
 from holdfast.txn.decisions import Decisions
 from holdfast.txn.island import backend_hash_of
@@ -104,4 +104,5 @@ def _queue_limits(settings: PlaneSettings) -> QueueLimits:
         visibility_s_default=math.ceil(settings.ttl_s_default),
         visibility_s_max=math.ceil(settings.ttl_s_max),
         consumers_max=settings.queue_consumers_max,
+        page_entries=min(settings.queue_list_page_size, RANGE_LIMIT_MAX),
     )

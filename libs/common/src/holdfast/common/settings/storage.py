@@ -9,6 +9,7 @@ from holdfast.common.settings.flag import setting
 from holdfast.common.sizes import DurationS, SizeBytes
 
 _QUEUE = "queue"
+_WOKEN = "Superseded: consumers are woken by commits, on every store."
 _INDEX = "index and query"
 _STORE = "stores"
 _DISK = "disk log store"
@@ -41,20 +42,36 @@ class QueueFields(BaseSettings):
         le=64,
     )
     queue_poll_interval_s: DurationS = setting(
-        _QUEUE, "queue-poll-interval", "3s", "Poll of the store where no watch wakes the queue.", gt=0
+        _QUEUE, "queue-poll-interval", "3s", f"Poll of the store. {_WOKEN}", gt=0, is_ignored=True
     )
     queue_poll_jitter_s: DurationS = setting(
-        _QUEUE, "queue-poll-jitter", "500ms", "Random addition to the poll interval.", ge=0
+        _QUEUE,
+        "queue-poll-jitter",
+        "500ms",
+        f"Random addition to the poll interval. {_WOKEN}",
+        ge=0,
+        is_ignored=True,
     )
     queue_resilient_poll_interval_s: DurationS = setting(
-        _QUEUE, "queue-resilient-poll-interval", "5m", "Safety poll while watches run.", gt=0
+        _QUEUE,
+        "queue-resilient-poll-interval",
+        "5m",
+        f"Safety poll while watches run. {_WOKEN}",
+        ge=0,
+        is_ignored=True,
     )
     queue_list_page_size: int = setting(
         _QUEUE, "queue-list-page-size", 128, "Messages read at once.", ge=1, le=10_000
     )
-    disk_queue_watch: bool = setting(_QUEUE, "disk-queue-watch", True, "Watch disk stores for new messages.")
+    disk_queue_watch: bool = setting(
+        _QUEUE, "disk-queue-watch", True, f"Watch disk stores for new messages. {_WOKEN}", is_ignored=True
+    )
     mem_queue_watch_disabled: bool = setting(
-        _QUEUE, "disable-mem-queue-watch", False, "Poll memory stores instead of watching them."
+        _QUEUE,
+        "disable-mem-queue-watch",
+        False,
+        f"Poll memory stores instead of watching them. {_WOKEN}",
+        is_ignored=True,
     )
 
 
