@@ -22,6 +22,7 @@ _COMMANDS = {
     "lql": ("holdfast.cli.lql", "Try the query language on documents; run its vectors."),
     "client": ("holdfast.cli.client", "Leases and documents of a running plane."),
     "queue": ("holdfast.cli.queue", "Queues of a running plane: send, take and settle messages."),
+    "txn": ("holdfast.cli.txn", "Transactions of a running plane: prepare, decide, replay, list."),
     "namespace": ("holdfast.cli.namespace", "How a namespace of a running plane is searched."),
     "index": ("holdfast.cli.index", "The search index of a running plane."),
     "lock": ("holdfast.cli.lock", "Run a command while holding a key."),

@@ -42,6 +42,7 @@ from holdfast.client.sync.client import Client
 from holdfast.client.sync.delivery import Delivery
 from holdfast.client.sync.queue import Queue
 from holdfast.client.sync.session import Session
+from holdfast.client.transaction import Participant, TxnView
 
 __all__ = [
     "AckResult",
@@ -73,6 +74,7 @@ __all__ = [
     "NamespaceConfig",
     "NotFound",
     "Outgoing",
+    "Participant",
     "PutResult",
     "Queue",
     "QueueChange",
@@ -93,6 +95,7 @@ __all__ = [
     "TransportFailed",
     "TransportTimedOut",
     "TxnConflict",
+    "TxnView",
     "Unavailable",
     "UnexpectedAnswer",
     "WriteResult",

@@ -1,7 +1,7 @@
 """The client: acquires leases, reads what is public, and looks after its sessions."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
@@ -33,6 +33,7 @@ from holdfast.client.sync.queue import Queue
 from holdfast.client.sync.session import Session
 from holdfast.client.sync.stream import DocumentStream
 from holdfast.client.sync.transport import Transport
+from holdfast.client.transaction import Participant, Transactions, TxnState, TxnView
 from holdfast.common.ids import uuid7
 
 T = TypeVar("T")
@@ -316,6 +317,30 @@ class Client:
             preferred_engine=preferred_engine, fallback_engine=fallback_engine, if_match=if_match
         )
         return self._transport.run(flow)
+
+    def txn_decide(
+        self,
+        txn_id: str,
+        state: TxnState,
+        participants: Sequence[Participant] = (),
+        *,
+        expires_at_unix: int = 0,
+        namespace: str | None = None,
+    ) -> str:
+        """Record how a transaction ends, or with `pending` that it will; returns what is recorded, which may differ."""
+        flow = self._transactions(namespace).decide(txn_id, state, participants, expires_at_unix)
+        return self._transport.run(flow)
+
+    def txn_replay(self, txn_id: str) -> str:
+        """Have the recorded decision applied again; `pending` if there is none yet and its time is not over."""
+        return self._transport.run(self._transactions(None).replay(txn_id))
+
+    def txn_list(self, limit: int = 100) -> list[TxnView]:
+        """The transactions under way, those in doubt first, then by age."""
+        return self._transport.run(self._transactions(None).list(limit))
+
+    def _transactions(self, namespace: str | None) -> Transactions:
+        return Transactions(self._channel, namespace or self.options.namespace, self._correlation_id())
 
     def _namespace(self, name: str | None) -> Namespace:
         return Namespace(self._channel, name or self.options.namespace, self._correlation_id())
