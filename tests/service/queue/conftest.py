@@ -43,8 +43,8 @@ class Queue:
     ) -> None:
         self.store = store
         self.clock = clock or FakeClock()
-        steady = SteadyClock(self.clock if has_own_clock else SystemClock())
-        coordinator = Coordinator()
+        self.steady = steady = SteadyClock(self.clock if has_own_clock else SystemClock())
+        coordinator = Coordinator(steady)
         self.leases = LeaseService(store, coordinator, steady)
         self.state = StateService(store, steady)
         self.service = QueueService(store, steady, Neighbours(coordinator, self.leases, self.state), limits)

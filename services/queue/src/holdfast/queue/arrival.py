@@ -8,6 +8,7 @@ from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
 from holdfast.common.ids import uuid7
 from holdfast.queue import records
+from holdfast.queue.deadlines import Deadlines
 from holdfast.queue.dispatchers import Dispatchers
 from holdfast.queue.errors import BatchTooLarge
 from holdfast.queue.limits import QueueLimits
@@ -47,11 +48,17 @@ class Arrivals:
     """Enqueue, for one message or many."""
 
     def __init__(
-        self, store: Store, clock: SteadyClock, dispatchers: Dispatchers, limits: QueueLimits
+        self,
+        store: Store,
+        clock: SteadyClock,
+        dispatchers: Dispatchers,
+        deadlines: Deadlines,
+        limits: QueueLimits,
     ) -> None:
         self._store = store
         self._clock = clock
         self._dispatchers = dispatchers
+        self._deadlines = deadlines
         self._limits = limits
 
     async def enqueue(self, orders: Sequence[tuple[EnqueueOrder, Content]]) -> list[Message]:
@@ -108,10 +115,15 @@ class Arrivals:
             raise BatchTooLarge(
                 "the messages are more than one commit takes; send fewer at a time"
             ) from error
-        for arrival in arrivals:
-            self._dispatchers.tell(arrival.address, [arrival.entry(revision)])
+        self._tell(arrivals, revision)
         if failpoint.ARMED:
             failpoint.hit("queue.enqueue.answer")
+
+    def _tell(self, arrivals: Sequence[Arrival], revision: int) -> None:
+        for arrival in arrivals:
+            self._dispatchers.tell(arrival.address, [arrival.entry(revision)])
+            if arrival.state.deadline_ms:
+                self._deadlines.told(arrival.state.deadline_ms)
 
     async def _tell_later(self, arrivals: Sequence[Arrival]) -> None:
         """All of them came with one commit, or none."""
@@ -122,8 +134,7 @@ class Arrivals:
                 self._dispatchers.reset(arrival.address)
             return
         if record is not None:
-            for arrival in arrivals:
-                self._dispatchers.tell(arrival.address, [arrival.entry(record.mod_revision)])
+            self._tell(arrivals, record.mod_revision)
 
 
 def _payload(content: Content) -> Payload:

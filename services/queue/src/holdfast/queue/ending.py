@@ -12,7 +12,7 @@ from holdfast.queue.bonds import Bonds
 from holdfast.queue.dispatcher import Dispatcher
 from holdfast.queue.dispatchers import Dispatchers
 from holdfast.queue.messages import QueueAddress
-from holdfast.queue.records import MESSAGES, TAKEN, keys_of
+from holdfast.queue.records import MESSAGES, TAKEN, deadline_of, keys_of
 from holdfast.queue.rules import Fate
 from holdfast.queue.window import Entry
 from holdfast.storage.errors import StorageError
@@ -122,6 +122,29 @@ class Endings:
         letter = DeadLetterRecord(message=message, state=dead, dead_at_ms=now_ms)
         records.bury(tx, keys_of(address), message_id, place, letter)
         tx.after_commit(lambda _: self.on_dead())
+
+    async def end_by_deadline(self, entry: Record) -> int | None:
+        """The TTL of a message is over; `entry` is its place in the order of deadlines. Returns when to look again."""
+        _, address, message_id = deadline_of(entry.key)
+        keys = keys_of(address)
+
+        async def end(tx: Transaction) -> int | None:
+            place = await tx.get(entry.value) or await tx.get(keys.taken(message_id))
+            tx.delete(entry.key)
+            if place is None:
+                return None
+            state = TAKEN.decode(place)
+            if rules.is_held(state, self._clock.now_ms()):
+                # Its holder may still ack it; when that time is over too, it goes.
+                tx.put(keys.deadline(state.expires_at_ms, message_id), entry.value)
+                return state.expires_at_ms
+            if state.is_enlisted:
+                await self._bonds.decide(tx, state.txn_id, Decision.ROLLBACK)
+            else:
+                await self._put_away(tx, address, message_id, place.key, state, Fate.GONE)
+            return None
+
+        return await self._store.transact(end)
 
     async def give_back(self, address: QueueAddress, message_id: str, lease_id: str) -> None:
         """A delivery that was never sent, if it is still the one of this lease."""

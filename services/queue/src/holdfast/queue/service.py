@@ -11,9 +11,11 @@ from holdfast.queue.bonds import Bonds, Neighbours
 from holdfast.queue.claiming import Claims
 from holdfast.queue.consuming import Consumers
 from holdfast.queue.dead_letters import DeadLetters
+from holdfast.queue.deadlines import Deadlines
 from holdfast.queue.dispatchers import Dispatchers
 from holdfast.queue.ending import Endings
 from holdfast.queue.enlistment import Enlistment
+from holdfast.queue.feed import Feed, is_shared
 from holdfast.queue.inspection import Inspection
 from holdfast.queue.joint_claiming import JointClaims
 from holdfast.queue.limits import QueueLimits
@@ -56,7 +58,8 @@ class QueueService:
         self._endings = Endings(store, clock, bonds)
         self._dispatchers = Dispatchers(store, clock, self._endings.lapsed, limits)
         self._endings.dispatchers = self._dispatchers
-        self._arrivals = Arrivals(store, clock, self._dispatchers, limits)
+        self._deadlines = Deadlines(store, clock, self._endings)
+        self._arrivals = Arrivals(store, clock, self._dispatchers, self._deadlines, limits)
         claims = Claims(store, clock, self._dispatchers, self._endings)
         joint_claims = JointClaims(store, clock, self._dispatchers, self._endings, bonds, claims)
         self._consumers = Consumers(self._dispatchers, claims, joint_claims, limits)
@@ -68,6 +71,10 @@ class QueueService:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
+        """End what is past its TTL, and follow other processes, for the length of the block."""
+        self._dispatchers.spawn(self._deadlines.run())
+        if is_shared(self._store):
+            self._dispatchers.spawn(Feed(self._store, self._dispatchers).run())
         try:
             yield
         finally:

@@ -1,0 +1,93 @@
+"""Two processes over one PostgreSQL store: each message to one of them, and each knows what the other did."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from holdfast.queue.errors import MessageNotFound, NoMessages
+from holdfast.queue.limits import QueueLimits
+from holdfast.queue.messages import Delivery
+from holdfast.storage.options import StoreOptions
+from holdfast.storage.postgres.store import open_postgres
+from tests.service.queue.conftest import ORDERS, Queue
+
+MESSAGES = 60
+
+
+@pytest.fixture
+async def pair(postgres_url: str) -> AsyncIterator[tuple[Queue, Queue]]:
+    async with AsyncExitStack() as stack:
+        queues: list[Queue] = []
+        for _ in range(2):
+            store = await stack.enter_async_context(open_postgres(postgres_url, StoreOptions()))
+            queues.append(Queue(store, QueueLimits(page_entries=4), has_own_clock=False))
+            await stack.enter_async_context(queues[-1].service.running())
+        yield queues[0], queues[1]
+
+
+async def test_a_consumer_of_one_process_is_woken_by_a_message_that_came_to_the_other(
+    pair: tuple[Queue, Queue],
+) -> None:
+    here, there = pair
+    waiting = asyncio.create_task(there.dequeue(wait_s=None))
+    with pytest.raises(NoMessages):
+        await there.dequeue()
+
+    message = await here.enqueue()
+
+    delivery = await asyncio.wait_for(waiting, 30)
+    assert delivery.message.message_id == message.message_id
+    await here.ack(delivery)  # Any process takes the ack.
+    with pytest.raises(MessageNotFound):
+        await there.ack(delivery)
+
+
+async def test_a_visibility_that_one_process_gave_ends_for_the_other(pair: tuple[Queue, Queue]) -> None:
+    here, there = pair
+    with pytest.raises(NoMessages):
+        await there.dequeue()
+    await here.enqueue()
+    await here.dequeue(visibility_s=1)
+
+    delivery = await asyncio.wait_for(there.dequeue(wait_s=None), 30)
+
+    assert delivery.message.attempts == 2
+
+
+async def test_every_message_goes_to_one_consumer_of_one_process(pair: tuple[Queue, Queue]) -> None:
+    for _ in range(MESSAGES):
+        await pair[0].enqueue()
+    taken: list[Delivery] = []
+
+    async def consume(queue: Queue) -> None:
+        while len(taken) < MESSAGES:
+            try:
+                delivery = await queue.dequeue(wait_s=0.5)
+            except NoMessages:
+                continue
+            taken.append(delivery)
+            await queue.ack(delivery)
+
+    await asyncio.gather(*[consume(queue) for queue in pair for _ in range(2)])
+
+    assert len({delivery.message.message_id for delivery in taken}) == MESSAGES == len(taken)
+    assert all(delivery.message.attempts == 1 for delivery in taken)
+    assert await pair[1].service.peek(ORDERS, 10) == []
+
+
+async def test_a_pause_holds_in_the_other_process_too(pair: tuple[Queue, Queue]) -> None:
+    here, there = pair
+    with pytest.raises(NoMessages):
+        await there.dequeue()
+    waiting = asyncio.create_task(there.dequeue(wait_s=None))
+    await here.service.pause(ORDERS)
+    async with asyncio.timeout(30):
+        while not (await there.service.stats(ORDERS)).is_paused:
+            await here.enqueue(delay_s=100)
+
+    await here.enqueue()
+    await here.service.resume(ORDERS)
+
+    assert (await asyncio.wait_for(waiting, 30)).message.attempts == 1
