@@ -16,8 +16,6 @@ class LeaseKeeper:
         self._lease = LeaderLease.free(term_stored)
         self._term_stored = term_stored
         self._lock = asyncio.Lock()
-        self.on_free: Callable[[], None] = lambda: None
-        """Called when a leader lets go: somebody should stand."""
 
     @classmethod
     async def opened(cls, terms: Terms, now_ms: Callable[[], int]) -> "LeaseKeeper":
@@ -40,9 +38,7 @@ class LeaseKeeper:
         )
 
     async def release(self, leader_id: str, *, term: int) -> LeaderLease:
-        lease = await self._change(lambda lease, now_ms: lease.released(leader_id, term=term, now_ms=now_ms))
-        self.on_free()
-        return lease
+        return await self._change(lambda lease, now_ms: lease.released(leader_id, term=term, now_ms=now_ms))
 
     async def follow(self, leader_id: str, endpoint: str, *, term: int, expires_at_ms: int) -> LeaderLease:
         return await self._change(
