@@ -15,6 +15,7 @@ from holdfast.leases.service import LeaseService
 from holdfast.queue.bonds import Neighbours
 from holdfast.queue.doors import QueueDoors
 from holdfast.queue.limits import QueueLimits
+from holdfast.queue.metrics import QueueMetrics
 from holdfast.queue.service import QueueService
 from holdfast.state.attachment_routes import AttachmentRoutes
 from holdfast.state.attachments import AttachmentService
@@ -49,7 +50,7 @@ class Plane:
         self._index_metrics = IndexMetrics(registry)
         self._query = QueryRoutes(settings)
         self._namespaces = NamespaceRoutes(settings)
-        self._queue = QueueDoors(settings, drain)
+        self._queue = QueueDoors(settings, drain, QueueMetrics(registry))
         self._txn = TxnRoutes()
 
     @property

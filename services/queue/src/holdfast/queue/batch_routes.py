@@ -18,6 +18,7 @@ from holdfast.queue.fields import (
 )
 from holdfast.queue.framing import enqueued_json
 from holdfast.queue.messages import BATCH_MAX, Acked, EnqueueOrder, LeaseClaim
+from holdfast.queue.metrics import QueueMetrics
 from holdfast.queue.multipart_header import InvalidContentType, MultipartError, boundary_of
 from holdfast.queue.multipart_intake import take_batch
 from holdfast.queue.routes import (
@@ -47,7 +48,8 @@ class BatchRoutes:
 
     service: QueueService
 
-    def __init__(self, settings: PlaneSettings, single: MessageRoutes) -> None:
+    def __init__(self, settings: PlaneSettings, single: MessageRoutes, metrics: QueueMetrics) -> None:
+        self._metrics = metrics
         self._namespace_default = settings.namespace_default
         self._single = single
         self.router = ExpressRouter(tags=("queue",))
@@ -94,7 +96,9 @@ class BatchRoutes:
             return enqueue_order(request, meta_of(text), self._namespace_default)
 
         arrivals = await take_batch(self.service, boundary, pieces, order_of)
-        messages = await self.service.enqueue_many(arrivals)
+        with self._metrics.enqueue.observed(arrivals[0][0].address.namespace):
+            messages = await self.service.enqueue_many(arrivals)
+        self._metrics.enqueued(messages)
         told = b",".join([enqueued_json(message) for message in messages])
         text = b'{"messages":[%b],"correlation_id":%b}\n'
         correlation_id = json_answer(request.correlation_id).body.strip()
@@ -112,7 +116,8 @@ class BatchRoutes:
             raise BatchTooLarge(f"a batch has at most {BATCH_MAX} messages")
         found = [self._claim(request, body, one) for one in settled]
         claims = [claim for claim in found if isinstance(claim, LeaseClaim)]
-        outcomes = iter(await self.service.ack_many(claims))
+        with self._metrics.ack.observed(claims[0].address.namespace if claims else self._namespace_default):
+            outcomes = iter(await self.service.ack_many(claims))
         results = [
             _result(one, next(outcomes) if isinstance(claim, LeaseClaim) else claim)
             for one, claim in zip(settled, found, strict=True)

@@ -8,6 +8,7 @@ from holdfast.common.settings import PlaneSettings
 from holdfast.queue.batch_routes import BatchRoutes
 from holdfast.queue.framing_stream import Waits
 from holdfast.queue.inspection_routes import InspectionRoutes
+from holdfast.queue.metrics import QueueMetrics
 from holdfast.queue.routes import MessageRoutes
 from holdfast.queue.service import QueueService
 
@@ -15,10 +16,11 @@ from holdfast.queue.service import QueueService
 class QueueDoors:
     """They answer once they are open, which they are while the store is."""
 
-    def __init__(self, settings: PlaneSettings, drain: Drain) -> None:
+    def __init__(self, settings: PlaneSettings, drain: Drain, metrics: QueueMetrics) -> None:
         waits = Waits(drain)
-        self._messages = MessageRoutes(settings, drain, waits)
-        self._batches = BatchRoutes(settings, self._messages)
+        self._metrics = metrics
+        self._messages = MessageRoutes(settings, drain, waits, metrics)
+        self._batches = BatchRoutes(settings, self._messages, metrics)
         self._inspection = InspectionRoutes(settings, waits)
 
     @property
@@ -26,6 +28,7 @@ class QueueDoors:
         return self._messages.router, self._batches.router, self._inspection.router
 
     def open(self, service: QueueService) -> None:
+        self._metrics.watch(service)
         self._messages.service = service
         self._batches.service = service
         self._inspection.service = service

@@ -6,8 +6,9 @@ client goes away, ready for somebody else at once.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Final, TypeVar
 
 from holdfast.common.drain import Drain
@@ -125,8 +126,11 @@ def batch_answer(service: QueueService, deliveries: Sequence[Delivery]) -> Strea
     return StreamAnswer(200, headers_of(boundary, deliveries[0]), None, chunks())
 
 
+OnDelivery = Callable[[Sequence[Delivery]], None]
+
+
 async def subscription_answer(
-    service: QueueService, subscription: Subscription, waits: Waits
+    service: QueueService, subscription: Subscription, waits: Waits, on_delivery: OnDelivery
 ) -> StreamAnswer:
     """An answer that goes on; its head, and so any refusal, waits for the first message."""
     try:
@@ -135,25 +139,28 @@ async def subscription_answer(
         await subscription.aclose()
         raise
     boundary = new_boundary()
-    chunks = _subscription_chunks(service, subscription, waits, boundary, first)
+    following = partial(_following, subscription, waits)
+    chunks = _subscription_chunks(service, subscription, boundary, first, following, on_delivery)
     return StreamAnswer(200, headers_of(boundary, first[0]), None, chunks)
 
 
 async def _subscription_chunks(
     service: QueueService,
     subscription: Subscription,
-    waits: Waits,
     boundary: bytes,
     deliveries: list[Delivery],
+    following: Callable[[], Awaitable[list[Delivery]]],
+    on_delivery: OnDelivery,
 ) -> AsyncGenerator[bytes, None]:
     opening = b"--" + boundary
     try:
         while deliveries:
+            on_delivery(deliveries)
             async with aclosing(parts(service, boundary, deliveries)) as pieces:
                 async for piece in pieces:
                     yield opening + piece
                     opening = b""
-            deliveries = await _following(subscription, waits)
+            deliveries = await following()
         yield b"--\r\n"
     finally:
         await subscription.aclose()

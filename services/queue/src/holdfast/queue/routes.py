@@ -46,6 +46,7 @@ from holdfast.queue.fields import (
 from holdfast.queue.framing import enqueued_json, framed, headers_of, new_boundary
 from holdfast.queue.framing_stream import Draining, Waits, batch_answer, subscription_answer
 from holdfast.queue.messages import Delivery, DequeueOrder, EnqueueOrder, ExtendOrder, NackOrder
+from holdfast.queue.metrics import QueueMetrics
 from holdfast.queue.multipart import plain_parts
 from holdfast.queue.multipart_header import InvalidContentType, MultipartError, boundary_of
 from holdfast.queue.multipart_intake import take_message
@@ -88,7 +89,8 @@ class MessageRoutes:
 
     service: QueueService
 
-    def __init__(self, settings: PlaneSettings, drain: Drain, waits: Waits) -> None:
+    def __init__(self, settings: PlaneSettings, drain: Drain, waits: Waits, metrics: QueueMetrics) -> None:
+        self._metrics = metrics
         self._namespace_default = settings.namespace_default
         self._dequeue_count_max = settings.queue_dequeue_batch_max
         self._drain = drain
@@ -171,15 +173,21 @@ class MessageRoutes:
         if parts is None:
             return await self.enqueue_stream(request, pieces_of(request.body))
         order = self._order(request, parts[0])
-        content = await self.service.content_of(order.address, parts[1])
-        return Answer(200, enqueued_json(await self.service.enqueue(order, content)) + b"\n", JSON_HEADERS)
+        with self._metrics.enqueue.observed(order.address.namespace):
+            content = await self.service.content_of(order.address, parts[1])
+            message = await self.service.enqueue(order, content)
+        self._metrics.enqueued((message,))
+        return Answer(200, enqueued_json(message) + b"\n", JSON_HEADERS)
 
     async def enqueue_stream(self, request: Request, pieces: AsyncIterator[bytes]) -> Answer:
         boundary = boundary_of(request.header(b"content-type"))
         order, content = await take_message(
             self.service, boundary, pieces, lambda text: self._order(request, text)
         )
-        return Answer(200, enqueued_json(await self.service.enqueue(order, content)) + b"\n", JSON_HEADERS)
+        with self._metrics.enqueue.observed(order.address.namespace):
+            message = await self.service.enqueue(order, content)
+        self._metrics.enqueued((message,))
+        return Answer(200, enqueued_json(message) + b"\n", JSON_HEADERS)
 
     def _order(self, request: Request, meta: bytes) -> EnqueueOrder:
         return enqueue_order(request, meta_of(meta), self._namespace_default)
@@ -193,16 +201,21 @@ class MessageRoutes:
         return delivered(self.service, await self.taken(order))
 
     async def taken(self, order: DequeueOrder) -> list[Delivery]:
-        self._drain.refuse_new_work()
-        try:
-            if order.wait_s == 0:
-                return await self.service.dequeue(order)
-            return await self._waits.until_drain(self.service.dequeue(order))
-        except NoMessages:
-            raise _nothing(order) from None
-        except Draining:
+        """The deliveries of a dequeue, or what its caller is told instead."""
+        with self._metrics.dequeue.observed(order.address.namespace):
             self._drain.refuse_new_work()
-            raise
+            try:
+                if order.wait_s == 0:
+                    deliveries = await self.service.dequeue(order)
+                else:
+                    deliveries = await self._waits.until_drain(self.service.dequeue(order))
+            except NoMessages:
+                raise _nothing(order) from None
+            except Draining:
+                self._drain.refuse_new_work()
+                raise
+        self._metrics.delivered(deliveries)
+        return deliveries
 
     async def subscribe(self, request: Request, body: DequeueRequest | None) -> AnyAnswer:
         return await self._subscribed(request, body, with_state=False)
@@ -216,19 +229,22 @@ class MessageRoutes:
         order = dequeue_order(
             request, body, self._namespace_default, count_max=PREFETCH_MAX, with_state=with_state
         )
-        self._drain.refuse_new_work()
-        try:
-            return await subscription_answer(self.service, self.service.subscribe(order), self._waits)
-        except NoMessages:
-            raise _nothing(order) from None
-        except Draining:
+        with self._metrics.dequeue.observed(order.address.namespace):
             self._drain.refuse_new_work()
-            raise
+            try:
+                return await subscription_answer(
+                    self.service, self.service.subscribe(order), self._waits, self._metrics.delivered
+                )
+            except NoMessages:
+                raise _nothing(order) from None
+            except Draining:
+                self._drain.refuse_new_work()
+                raise
 
     async def ack(self, request: Request, body: AckRequest) -> Answer:
-        acked = await self.service.ack(
-            claim_of(request, body, body, self._namespace_default, needs_etag=False)
-        )
+        claim = claim_of(request, body, body, self._namespace_default, needs_etag=False)
+        with self._metrics.ack.observed(claim.address.namespace):
+            acked = await self.service.ack(claim)
         return _identified(
             {"acked": True, "correlation_id": acked.correlation_id or request.correlation_id}, request
         )
@@ -239,12 +255,16 @@ class MessageRoutes:
         last_error = (
             b"" if body.last_error is None else json_text(body.last_error, "last_error", LAST_ERROR_BYTES_MAX)
         )
-        requeued = await self.service.nack(NackOrder(claim, seconds(body.delay_seconds), intent, last_error))
+        order = NackOrder(claim, seconds(body.delay_seconds), intent, last_error)
+        with self._metrics.nack.observed(claim.address.namespace):
+            requeued = await self.service.nack(order)
         return _identified({"requeued": True, **requeued._asdict()}, request)
 
     async def extend(self, request: Request, body: ExtendRequest) -> Answer:
         claim = claim_of(request, body, body, self._namespace_default, needs_etag=True)
-        extended = await self.service.extend(ExtendOrder(claim, seconds(body.extend_by_seconds)))
+        order = ExtendOrder(claim, seconds(body.extend_by_seconds))
+        with self._metrics.extend.observed(claim.address.namespace):
+            extended = await self.service.extend(order)
         answer: dict[str, object] = {
             "lease_expires_at_unix": extended.lease_expires_at_s,
             "visibility_timeout_seconds": extended.visibility_s,

@@ -80,6 +80,25 @@ class QueueService:
         finally:
             await self._dispatchers.close()
 
+    # -- levels, for the metrics
+
+    @property
+    def consumers(self) -> int:
+        return self._consumers.total
+
+    @property
+    def waiters(self) -> int:
+        return sum(queue.waiting_consumers for queue in self._dispatchers)
+
+    @property
+    def pending(self) -> int:
+        """Messages in memory that nobody holds."""
+        return sum(len(queue.window) - queue.window.out for queue in self._dispatchers)
+
+    @property
+    def in_flight(self) -> int:
+        return sum(queue.window.out for queue in self._dispatchers)
+
     # -- in
 
     def open_intake(self, address: QueueAddress) -> Intake:
