@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.queue.records import MESSAGES, READY, TAKEN, deadline_bounds
 from holdfast.storage.port import Store
-from tests.service.queue.conftest import ORDERS, Queue
+from tests.service.queue.words import ORDERS, Queue
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from holdfast.queue.errors import (
 from holdfast.queue.limits import QueueLimits
 from holdfast.queue.messages import Delivery, EnqueueOrder, ExtendOrder, NackIntent
 from holdfast.storage.port import Store
-from tests.service.queue.conftest import ORDERS, Queue, claim
+from tests.service.queue.words import ORDERS, Queue, claim
 
 
 async def test_a_message_is_delivered_once_and_is_gone_after_its_ack(queue: Queue) -> None:

@@ -21,7 +21,7 @@ from holdfast.queue.limits import QueueLimits
 from holdfast.queue.messages import Delivery, ExtendOrder, NackIntent
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
-from tests.service.queue.conftest import ORDERS, Queue, claim
+from tests.service.queue.words import ORDERS, Queue, claim
 
 # Small, so that the window has an end and what lies behind it matters.
 LIMITS = QueueLimits(page_entries=2)

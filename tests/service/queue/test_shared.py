@@ -11,7 +11,7 @@ from holdfast.queue.limits import QueueLimits
 from holdfast.queue.messages import Delivery
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.postgres.store import open_postgres
-from tests.service.queue.conftest import ORDERS, Queue
+from tests.service.queue.words import ORDERS, Queue
 
 MESSAGES = 60
 

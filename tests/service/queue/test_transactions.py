@@ -13,7 +13,7 @@ from holdfast.state.staging import Expectation, View
 from holdfast.storage.layers import DOCUMENTS, LEASES, held_range
 from holdfast.storage.leasing import Claim, FencingMismatch, LeaseRequired
 from holdfast.storage.resource import Decision, Member
-from tests.service.queue.conftest import ORDERS, Queue, claim
+from tests.service.queue.words import ORDERS, Queue, claim
 
 KEY = Member("default", "account")
 

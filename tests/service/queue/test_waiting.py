@@ -9,7 +9,7 @@ from holdfast.queue.errors import NoMessages, QueueBusy
 from holdfast.queue.limits import QueueLimits
 from holdfast.queue.messages import Availability, Delivery, DequeueOrder, Policy
 from holdfast.storage.port import Store
-from tests.service.queue.conftest import ORDERS, Queue
+from tests.service.queue.words import ORDERS, Queue
 
 
 @pytest.fixture

@@ -61,6 +61,7 @@ class DeadLetters:
         self, address: QueueAddress, ids: Sequence[str] | None, limit: int
     ) -> Sequence[Sequence[str]]:
         if ids is None:
+            await self._endings.finished(address)
             start, end = DEAD.bounds(*address)
             found = await self._store.range(
                 start, end, limit=max(1, min(limit, RANGE_LIMIT_MAX)), keys_only=True

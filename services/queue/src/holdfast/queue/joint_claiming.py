@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
+from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
 from holdfast.common.ids import new_xid
 from holdfast.queue import records, rules
@@ -61,8 +62,10 @@ class JointClaims:
                 deliveries.append(self._delivery(queue, entry, message, state, lease))
             return deliveries
 
+        if failpoint.ARMED:
+            failpoint.hit("queue.claim.commit")
         try:
-            return await self._store.transact(claim)
+            deliveries = await self._store.transact(claim)
         except Overtaken:
             await self._claims.read_again(queue, [entry for entry, _ in carried])
         except LeaseHeld as held:
@@ -74,6 +77,10 @@ class JointClaims:
         except StorageError:
             queue.reset()
             raise
+        else:
+            if failpoint.ARMED:
+                failpoint.hit("queue.claim.answer")
+            return deliveries
         return []
 
     async def _claimed(

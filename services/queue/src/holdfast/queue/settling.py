@@ -54,6 +54,8 @@ class Settlements:
     # -- ack
 
     async def ack(self, claim: LeaseClaim) -> Acked:
+        if failpoint.ARMED:
+            failpoint.hit("queue.ack.commit")
         known = await self._ack_known([claim])
         correlation_id = known[0] if known is not None else await self._ack_read(claim)
         if failpoint.ARMED:
@@ -77,8 +79,6 @@ class Settlements:
             keys = keys_of(claim.address)
             records.remove(writes, keys, claim.message_id, entry.key, entry.state)
             correlation_ids.append(entry.state.correlation_id)
-        if failpoint.ARMED:
-            failpoint.hit("queue.ack.commit")
         try:
             await self._store.commit(writes.batch)
         except Conflict:
