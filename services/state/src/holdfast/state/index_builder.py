@@ -139,15 +139,12 @@ class IndexBuilder:
         self._metrics.built.labels(namespace).inc(count)
 
     async def _add(self, tx: Transaction, namespace: str, after_key: str, keys: list[bytes]) -> int:
-        """Index these documents, as many as fit into a step; without any, all are in. Those published since the
-        phase began are in already, and writing them again changes nothing."""
+        """Index these documents, as many as fit into a step. Those published since the phase began are in already:
+        writing them again changes nothing, and nobody has to wait for more of them."""
         state = await self._states.get(tx, namespace)
         progress = await self._states.progress(tx, namespace)
         if state.phase != IndexState.BUILDING or progress.after_key != after_key:
             return 0  # Somebody else was faster.
-        if not keys:
-            self._states.enter(tx, namespace, IndexState.READY, is_wanted=True)
-            return 0
         records = await tx.get_many(keys)
         count = write_count = 0
         for key in keys:
@@ -159,8 +156,11 @@ class IndexBuilder:
             progress.after_key = name
             if write_count >= STEP_WRITES:
                 break
-        progress.document_count += count
-        self._states.put_progress(tx, namespace, progress)
+        if count == len(keys) < STEP_DOCUMENTS:
+            self._states.enter(tx, namespace, IndexState.READY, is_wanted=True)
+        else:
+            progress.document_count += count
+            self._states.put_progress(tx, namespace, progress)
         return count
 
     # -- what is out of date
