@@ -1,0 +1,126 @@
+"""A shell and the page about queues against a real plane."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.client import Client
+from holdfast.client.testing import TestServer
+
+BIN = str(Path(sys.executable).parent)
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "queue.md"
+BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+TIMEOUT_S = 120
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TestServer]:
+    with TestServer("--qrf-disabled") as running:
+        yield running
+
+
+def environment(server: TestServer, folder: Path) -> dict[str, str]:
+    return {
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        "HOLDFAST_CLIENT_SERVER": server.url,
+    }
+
+
+def shell(server: TestServer, folder: Path, script: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        ["sh", "-euc", script],
+        cwd=folder,
+        env=environment(server, folder),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("script", [block for language, block in BLOCKS if language == "sh"])
+def test_what_the_page_tells_to_type_works(server: TestServer, tmp_path: Path, script: str) -> None:
+    done = shell(server, tmp_path, script)
+
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("code", [block for language, block in BLOCKS if language == "python"])
+def test_the_python_of_the_page_runs(server: TestServer, tmp_path: Path, code: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", code.replace("http://127.0.0.1:9341", server.url)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_message_is_sent_taken_and_settled(server: TestServer, tmp_path: Path) -> None:
+    script = """
+    holdfast queue enqueue -q life --data hello > /dev/null
+    eval "$(holdfast queue dequeue -q life --stateful)"
+    cat "$HOLDFAST_QUEUE_PAYLOAD_PATH"; echo
+    holdfast queue extend --extend 45s | cut -d= -f1
+    holdfast queue ack
+    holdfast queue ack || echo "status $?"
+    unset HOLDFAST_QUEUE_PAYLOAD_PATH
+    holdfast client queue dequeue -q life --block nowait
+    """
+
+    done = shell(server, tmp_path, script)
+
+    assert done.stdout.splitlines() == ["hello", "lease_expires_at_unix", "acknowledged", "status 1"]
+    assert done.stderr.splitlines() == [
+        "error: not_found (message already removed)",
+        "no messages available (try again later)",
+    ]
+
+
+def test_commands_decide_about_their_messages(server: TestServer, tmp_path: Path) -> None:
+    script = """
+    printf '%s\\n' good bad good | holdfast queue enqueue -q work --lines - --max-attempts 1
+    holdfast queue subscribe -q work --count 3 --exec 'read word; test "$word" = good' 2> /dev/null
+    holdfast queue dlq list -q work --output json | grep -c message_id
+    holdfast queue dlq redrive -q work --all
+    holdfast queue dequeue -q work -o - 2> /dev/null
+    """
+
+    done = shell(server, tmp_path, script)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["enqueued=3", "1", "redriven=1", "bad"]
+
+
+def test_an_interrupted_subscribe_lets_its_command_finish(server: TestServer, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "begun")
+    os.mkfifo(tmp_path / "go")
+    with Client(server.url) as client:
+        queue = client.queue("interrupted")
+        queue.enqueue(b"x")
+        command = "echo > begun; cat go > /dev/null; echo done > result"
+        process = subprocess.Popen(
+            [f"{BIN}/holdfast", "queue", "subscribe", "-q", "interrupted", "--exec", command],
+            cwd=tmp_path,
+            env=environment(server, tmp_path),
+        )
+        (tmp_path / "begun").read_bytes()
+
+        process.send_signal(signal.SIGTERM)
+        (tmp_path / "go").write_bytes(b"\n")
+        status = process.wait(TIMEOUT_S)
+        stats = queue.stats()
+
+    assert (status, (tmp_path / "result").read_text()) == (0, "done\n")
+    assert (stats.is_available, stats.in_flight) == (False, 0)
