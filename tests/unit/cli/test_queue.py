@@ -306,7 +306,7 @@ def test_policy_is_set_shown_and_paused(plane: FakePlane) -> None:
         "paused": False,
     }
     plane.then("/v1/queue/policy", reply(200, **policy), reply(200, **policy))
-    plane.then("/v1/queue/pause", reply(200, **(policy | {"paused": True})))
+    plane.then("/v1/queue/pause", reply(200, paused=True))
 
     changed = queue("policy", "set", "-q", "orders", "--max-attempts", "3", "--rate", "1.5", "--ttl", "0s")
     got = queue("policy", "get", "-q", "orders", "--output", "json")
