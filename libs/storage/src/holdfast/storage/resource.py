@@ -1,6 +1,6 @@
 """The port between the coordinator of transactions and those who keep what a transaction touches."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -57,6 +57,15 @@ class Decider(Protocol):
     async def end(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         """The same for a lease that belongs to no transaction of several: nobody will ask for it, so nothing is
         recorded."""
+        ...
+
+    async def abandon(
+        self, tx: Transaction, txn_id: str, members: Sequence[Member]
+    ) -> Callable[[], Awaitable[None]] | None:
+        """Roll back, for whoever has left the transaction itself; what is returned is to be awaited after the commit.
+
+        If that never happens, time does the same.
+        """
         ...
 
     async def decided(self, tx: Transaction, txn_id: str) -> Decision | None:

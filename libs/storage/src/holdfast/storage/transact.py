@@ -19,6 +19,14 @@ BACKOFF_S_MAX = 0.1
 T = TypeVar("T")
 
 
+class Elsewhere(Exception):
+    """Raised inside of a transaction: another process has to act first. The transaction ends without a write, `settle`
+    is awaited while none is open, and the function runs again and finds what was done."""
+
+    async def settle(self) -> None:
+        raise NotImplementedError
+
+
 class TransactMixin:
     """Gives a store `transact`. The hooks below are what a transaction reads through."""
 
@@ -61,6 +69,10 @@ class TransactMixin:
                 result = await fn(tx)
             except Conflict as conflict:
                 lost = conflict
+                continue
+            except Elsewhere as elsewhere:
+                if await self._reads_hold(tx):
+                    await elsewhere.settle()
                 continue
             except Exception:
                 if await self._reads_hold(tx):

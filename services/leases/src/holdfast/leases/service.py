@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
+from holdfast.common.errors import HoldfastError
 from holdfast.common.ids import new_xid
 from holdfast.common.logging import get_logger
 from holdfast.leases.errors import AlreadyExists, TooManyWaiters, Waiting
 from holdfast.leases.expiry import Expiries
 from holdfast.leases.line import Lines, Ticket
-from holdfast.storage.errors import StorageError
 from holdfast.storage.layers import DOCUMENTS, LEASES, held_key, held_members, held_range, member_of
 from holdfast.storage.layers_pb2 import Document, Lease
 from holdfast.storage.leasing import (
@@ -368,11 +368,15 @@ class LeaseService:
 
     async def _expire(self, member: Member) -> None:
         async def expire(tx: Transaction) -> list[Member]:
+            lease = await LEASES.get(tx, *member)
+            if lease is not None and lease.lease_id and lease.expires_at_ms > self._clock.now_ms():
+                self._expiries.set(member, lease.expires_at_ms)  # Another process kept it alive.
+                return []
             return await self._end_if_over(tx, member)
 
         try:
             self.freed(await self._store.transact(expire))
-        except StorageError as error:
+        except HoldfastError as error:
             _log.warn("lease.expire.failed", reason=error.detail)
             self._expiries.set(member, self._clock.now_ms() + int(EXPIRE_RETRY_S * 1000))
 

@@ -4,7 +4,7 @@ A message in a transaction stands among its members as `q/<queue>/msg/<id>`, its
 is an ordinary key with an ordinary lease.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from holdfast.queue.errors import MetadataChanged, StateNotFound
@@ -55,6 +55,13 @@ class Bonds:
         members = await held_members(tx, txn_id)
         await self._decider.decide(tx, txn_id, decision, members)
         tx.after_commit(lambda _: self._leaser.freed(_keys_among(members)))
+
+    async def abandon(self, tx: Transaction, txn_id: str) -> Callable[[], Awaitable[None]] | None:
+        """Roll back everybody who is still part of the transaction; the rest of it after the commit."""
+        members = await held_members(tx, txn_id)
+        rest = await self._decider.abandon(tx, txn_id, members)
+        tx.after_commit(lambda _: self._leaser.freed(_keys_among(members)))
+        return rest
 
     async def is_committed(self, tx: Transaction, txn_id: str) -> bool:
         """Whether a transaction of the caller's has ended well: then all its messages are acked."""

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
+from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
 from holdfast.queue import records, rules
 from holdfast.queue.bonds import Bonds
@@ -15,7 +16,6 @@ from holdfast.queue.messages import QueueAddress
 from holdfast.queue.records import MESSAGES, TAKEN, deadline_of, keys_of
 from holdfast.queue.rules import Fate
 from holdfast.queue.window import Entry
-from holdfast.storage.errors import StorageError
 from holdfast.storage.layers_pb2 import DeadLetterRecord, MessageState, QueueMessage
 from holdfast.storage.port import Record, Store, Transaction
 from holdfast.storage.resource import Decision
@@ -61,7 +61,7 @@ class Endings:
 
         try:
             await self._store.transact(end)
-        except StorageError as error:
+        except HoldfastError as error:
             _log.warn("queue.end.failed", reason=error.detail)
             queue.reset()
 

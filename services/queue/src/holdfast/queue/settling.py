@@ -4,10 +4,12 @@ The lease is judged in the very transaction that acts on it. An ack of the ordin
 process remembers of the lease is enough to accept it, because the commit expects it to be true.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
+from holdfast.common.errors import HoldfastError
 from holdfast.queue import records, rules
 from holdfast.queue.bonds import Bonds, check_state_etag
 from holdfast.queue.dispatchers import Dispatchers
@@ -98,13 +100,17 @@ class Settlements:
         return entry if is_plain and rules.is_claim_right(claim, state, now_ms) else None
 
     async def _ack_read(self, claim: LeaseClaim) -> str:
+        seen_correlation_id = ""
+
         async def ack(tx: Transaction) -> str:
+            nonlocal seen_correlation_id
             try:
                 state = await self._held(tx, claim)
             except MessageNotFound:
                 if await self._bonds.is_committed(tx, claim.txn_id):
-                    return ""
+                    return seen_correlation_id
                 raise
+            seen_correlation_id = state.correlation_id
             check_state_etag(claim)
             address, message_id = claim.address, claim.message_id
             keys = keys_of(address)
@@ -121,7 +127,10 @@ class Settlements:
     # -- nack
 
     async def nack(self, order: NackOrder) -> Requeued:
+        rest: Callable[[], Awaitable[None]] | None = None
+
         async def nack(tx: Transaction) -> Requeued:
+            nonlocal rest
             state = await self._held(tx, order.claim)
             rules.check_etag(order.claim, state)
             now_ms = self._clock.now_ms()
@@ -133,8 +142,7 @@ class Settlements:
             )
             address, message_id = order.claim.address, order.claim.message_id
             self._bonds.leave(tx, address, message_id, state)
-            if state.is_enlisted:
-                await self._bonds.decide(tx, state.txn_id, Decision.ROLLBACK)
+            rest = await self._bonds.abandon(tx, state.txn_id) if state.is_enlisted else None
             kept = Decision.COMMIT if order.claim.state is not None else Decision.ROLLBACK
             await self._bonds.release_state(tx, address, message_id, state, kept)
             await self._endings.free(tx, address, message_id, ready)
@@ -143,6 +151,9 @@ class Settlements:
         if failpoint.ARMED:
             failpoint.hit("queue.nack.commit")
         requeued = await self._store.transact(nack)
+        if rest is not None:
+            with suppress(HoldfastError):  # The message is nacked; the others follow when their time is over.
+                await rest()
         if failpoint.ARMED:
             failpoint.hit("queue.nack.answer")
         return requeued

@@ -1,7 +1,7 @@
 """The coordinator of transactions on one store: one decision, one storage commit, every resource manager in it."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from holdfast.common.clock import SteadyClock
 from holdfast.storage.layers import held_members
@@ -63,6 +63,12 @@ class Coordinator:
         merged = rules.recorded(record, None, ask._replace(state=_state_under(record, ask)))
         assert isinstance(merged, TxnRecord), "there is a record"
         await self.advance(tx, txn_id, merged, is_decided=rules.state_of(record) is not State.PENDING)
+
+    async def abandon(
+        self, tx: Transaction, txn_id: str, members: Sequence[Member]
+    ) -> Callable[[], Awaitable[None]] | None:
+        await self.decide(tx, txn_id, Decision.ROLLBACK, members)
+        return None
 
     async def decided(self, tx: Transaction, txn_id: str) -> Decision | None:
         marker = await MARKERS.get(tx, txn_id)

@@ -1,0 +1,129 @@
+"""The `Decider` of a service that does not live with the coordinator: what it can't do here it asks for, and goes on.
+
+No storage transaction is open while the coordinator is asked: `Elsewhere` ends it first, and the function that wanted
+the decision runs again when it was carried out, and finds nothing left to decide.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from holdfast.common.upstream.port import Upstream
+from holdfast.storage.internal_call import call_internal
+from holdfast.storage.layers import STAGES
+from holdfast.storage.layers_pb2 import TxnMarker
+from holdfast.storage.lifetime import leased_until_ms, message_place
+from holdfast.storage.port import Transaction
+from holdfast.storage.resource import Decision, Member, ResourceManager
+from holdfast.storage.tables import Table
+from holdfast.storage.transact import Elsewhere
+
+DECIDE_PATH = "/internal/v1/txn/decide"
+KEEP_PATH = "/internal/v1/txn/keep"
+DEADLINE_S = 30.0
+
+_MARKERS = Table("txnmark", TxnMarker)  # Written by txn.
+
+
+class DecisionElsewhere(Elsewhere):
+    """The coordinator has to decide, or another service to apply."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        txn_id: str,
+        decision: Decision,
+        members: Sequence[Member],
+        *,
+        is_joint: bool,
+    ) -> None:
+        super().__init__(f"{decision.value} of {txn_id}")
+        self._upstream = upstream
+        self._body: dict[str, object] = {
+            "txn_id": txn_id,
+            "state": decision.value,
+            "is_joint": is_joint,
+            "members": member_bodies(members),
+        }
+        self._affinity = txn_id.encode()
+
+    async def settle(self) -> None:
+        await call_internal(
+            self._upstream, DECIDE_PATH, self._body, deadline_s=DEADLINE_S, affinity=self._affinity
+        )
+
+
+class KeepElsewhere(Elsewhere):
+    """Another service has to let its members of the transaction live longer."""
+
+    def __init__(
+        self, upstream: Upstream, txn_id: str, expires_at_ms: int, members: Sequence[Member]
+    ) -> None:
+        super().__init__(f"keep {txn_id}")
+        self._upstream = upstream
+        self._body: dict[str, object] = {
+            "txn_id": txn_id,
+            "expires_at_ms": expires_at_ms,
+            "members": member_bodies(members),
+        }
+        self._affinity = txn_id.encode()
+
+    async def settle(self) -> None:
+        await call_internal(
+            self._upstream, KEEP_PATH, self._body, deadline_s=DEADLINE_S, affinity=self._affinity
+        )
+
+
+class RemoteDecider:
+    """Asks the coordinator behind `upstream`. `enlist` those resource managers that live here."""
+
+    def __init__(self, upstream: Upstream, *, owns_messages: bool) -> None:
+        self._upstream = upstream
+        self._owns_messages = owns_messages
+        self._managers: list[ResourceManager] = []
+
+    def enlist(self, manager: ResourceManager) -> None:
+        self._managers.append(manager)
+
+    async def decide(
+        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
+    ) -> None:
+        raise DecisionElsewhere(self._upstream, txn_id, decision, members, is_joint=True)
+
+    async def end(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
+        """What is staged has to be published or dropped first, by whoever keeps it; the lease ends here."""
+        for member in members:
+            if await STAGES.get(tx, txn_id, *member) is not None:
+                raise DecisionElsewhere(self._upstream, txn_id, decision, members, is_joint=False)
+        for manager in self._managers:
+            await manager.apply(tx, txn_id, decision, members)
+
+    async def abandon(
+        self, tx: Transaction, txn_id: str, members: Sequence[Member]
+    ) -> Callable[[], Awaitable[None]] | None:
+        return DecisionElsewhere(self._upstream, txn_id, Decision.ROLLBACK, members, is_joint=True).settle
+
+    async def decided(self, tx: Transaction, txn_id: str) -> Decision | None:
+        marker = await _MARKERS.get(tx, txn_id)
+        return None if marker is None else Decision(marker.state)
+
+    async def join(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+        last_ms = await self.keep(tx, txn_id, expires_at_ms, members)
+        if last_ms > expires_at_ms:
+            await self.keep(tx, txn_id, last_ms, members)
+        return last_ms
+
+    async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+        last_ms = expires_at_ms
+        for member in [] if self._owns_messages else members:
+            if message_place(member) is None:
+                continue
+            until_ms = await leased_until_ms(tx, txn_id, member)
+            if 0 < until_ms < expires_at_ms:
+                raise KeepElsewhere(self._upstream, txn_id, expires_at_ms, members)
+            last_ms = max(last_ms, until_ms)
+        for manager in self._managers:
+            last_ms = max(last_ms, await manager.keep(tx, txn_id, expires_at_ms, members))
+        return last_ms
+
+
+def member_bodies(members: Sequence[Member]) -> list[dict[str, str]]:
+    return [{"namespace": member.namespace, "key": member.key} for member in members]
