@@ -18,6 +18,7 @@ from holdfast.cli.bench_measure import (
     raw_syncs_per_s,
     started,
 )
+from holdfast.cli.bench_query import query
 from holdfast.cli.bench_queue import queue
 from holdfast.cli.output import Output, OutputFormat, failure, print_result
 
@@ -83,6 +84,9 @@ def attachments(
 
 
 app.command(epilog=_EXAMPLE.format("queue"))(queue)
+app.command(
+    epilog="Examples:  holdfast bench query  |  holdfast bench query --documents 100000 --output json"
+)(query)
 
 
 def _bench(
