@@ -198,8 +198,8 @@ def document(number: int, turn: int = 0) -> bytes:
     members: dict[str, object] = {f"shared_by_{count}": f"group-{number // count}" for count in MATCHES}
     members |= {
         "id": f"order-{number:08d}",
-        "status": ("new", "paid", "sent", "done")[turn % 4],
-        "turn": turn,
+        "status": ("open", "paid", "sent", "done")[turn % 4],
+        "turn": 1_000_000 + turn,
         "total": number * 1.25,
         "created_at": "2026-01-31T10:00:00Z",
         "customer": {"name": f"Customer {number}", "city": "Lisbon", "is_known": True},
