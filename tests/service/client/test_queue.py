@@ -24,7 +24,7 @@ from holdfast.client import (
     RestartPolicy,
     Stop,
 )
-from holdfast.client.testing import TestServer
+from holdfast.client.testing import Chaos, ChaosProxy, TestServer
 
 WAIT_S = 30.0
 
@@ -437,3 +437,27 @@ def test_a_subscription_outlives_the_restart_of_its_server() -> None:
                 queue.enqueue(b"after")
 
     assert found == [b"before", b"after"]
+
+
+def test_no_message_is_lost_on_a_bad_network(server: TestServer) -> None:
+    names = {f"{number}".encode() for number in range(40)}
+    stop = Stop()
+    handled: list[bytes] = []
+
+    def handle(taken: Delivery) -> None:
+        handled.append(taken.payload.read())
+        if names <= set(handled):
+            stop.set()
+
+    with Client(server.url) as client:
+        client.queue("chaos").enqueue_many(sorted(names))
+    chaos = Chaos(seed=4, reset_probability=0.02, delay_max_s=0.005)
+    with ChaosProxy(server.url, chaos) as proxy, Client(proxy.url) as client:
+        policy = RestartPolicy(base_delay_s=0.01, max_delay_s=0.05)
+        consumer = Consumer(
+            queue="chaos", handler=handle, auto_ack=True, prefetch=4, visibility_s=2, restart=policy
+        )
+        client.start_consumer(consumer, stop=stop)
+
+    assert set(handled) == names
+    assert proxy.connections > 1

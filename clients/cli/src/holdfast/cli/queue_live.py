@@ -151,21 +151,21 @@ class LiveTable:
         self._live.stop()
 
     def show(self, change: QueueChange, stats: QueueStats) -> None:
-        head = f"{stats.head_message_id} ({stats.head_age_s}s)" if stats.head_message_id else "-"
         self._rows[change.queue] = (
             printable(change.queue),
             "paused" if stats.is_paused else "ready" if stats.is_available else "empty",
-            printable(head),
+            printable(stats.head_message_id) or "-",
+            f"{stats.head_age_s}s" if stats.head_message_id else "-",
             str(stats.waiting_consumers),
             str(stats.in_flight),
-            moment(change.changed_at_unix),
         )
         self._live.update(self._table(), refresh=True)
 
     def _table(self) -> "Table":
+        from rich.box import SIMPLE_HEAD
         from rich.table import Table
 
-        table = Table("QUEUE", "STATE", "HEAD (AGE)", "WAITING", "IN FLIGHT", "CHANGED")
+        table = Table("QUEUE", "STATE", "HEAD", "AGE", "WAITING", "OUT", box=SIMPLE_HEAD, pad_edge=False)
         for _, row in sorted(self._rows.items()):
             table.add_row(*row)
         return table
