@@ -136,6 +136,10 @@ class QueueService:
             message = delivery.message
             await self._endings.give_back(message.address, message.message_id, delivery.lease_id)
 
+    def give_back_soon(self, deliveries: Sequence[Delivery]) -> None:
+        """The same, for a caller that cannot wait for it."""
+        self._dispatchers.spawn(self.give_back(deliveries))
+
     async def open_payload(self, address: QueueAddress, body: Body) -> AsyncIterator[bytes]:
         """The bytes of a payload, wherever they lie."""
         if body.blob is None:
@@ -184,7 +188,7 @@ class QueueService:
     # -- dead letters
 
     async def dead_letters(self, address: QueueAddress, limit: int, after: str = "") -> list[DeadLetter]:
-        """In order of message id, from behind `after` on; fewer than asked for when they are large."""
+        """In order of message id, from behind `after` on."""
         return await self._dead_letters.list(address, limit, after)
 
     async def redrive(self, address: QueueAddress, ids: Sequence[str] | None, limit: int) -> int:
