@@ -1,17 +1,17 @@
-"""A plane on loopback and a client that speaks lockd's wire, through the express lane and through plain ASGI."""
+"""A plane on loopback and a client that speaks lockd's wire: by the express lane, by plain ASGI, through a gateway."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, NamedTuple
 
 import httpx
 import pytest
 
-from holdfast.common.listener import Listener
 from holdfast.common.server import ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
+from tests.infra.gateway import LOOPBACK, gateway_before, url_of, with_identity
 
 
 class Lease(NamedTuple):
@@ -30,8 +30,9 @@ class Lease(NamedTuple):
 class Wire:
     """Requests as lockd's clients send them."""
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
+    def __init__(self, client: httpx.AsyncClient, services_url: str = "") -> None:
         self._client = client
+        self._services_url = services_url
 
     @property
     def port(self) -> int:
@@ -130,6 +131,10 @@ class Wire:
     async def delete_attachments(self, lease: Lease) -> httpx.Response:
         return await self.request("DELETE", "/v1/attachments", None, lease.headers, key=lease.key)
 
+    async def metrics(self) -> str:
+        """What the process counts that does the work."""
+        return (await self._client.get(f"{self._services_url}/metrics")).text
+
     async def read(self, key: str) -> httpx.Response:
         return await self.post("/v1/get", key=key, public=1)
 
@@ -138,12 +143,14 @@ def _reader(lease: Lease | None) -> tuple[dict[str, str], dict[str, object]]:
     return ({}, {"public": 1}) if lease is None else (lease.headers, {})
 
 
-@pytest.fixture(params=["lane", "asgi"])
+@pytest.fixture(params=["lane", "asgi", "gateway"])
 async def wire(request: pytest.FixtureRequest) -> AsyncIterator[Wire]:
-    app = create_app(GatewaySettings.isolated(store="mem://"))
-    options = ServeOptions(is_express=request.param == "lane", drain_grace_s=0)
-    async with running(app, Listener("127.0.0.1:0"), options=options) as server:
-        address = server.addresses[0]
-        assert isinstance(address, tuple)
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{address[1]}", timeout=20) as client:
-            yield Wire(client)
+    app = with_identity(create_app(GatewaySettings.isolated(store="mem://")))
+    options = ServeOptions(is_express=request.param != "asgi", drain_grace_s=0)
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(running(app, LOOPBACK, options=options))
+        services_url = url_of(server)
+        if request.param == "gateway":
+            server = await stack.enter_async_context(gateway_before(services_url))
+        client = httpx.AsyncClient(base_url=url_of(server), timeout=20)
+        yield Wire(await stack.enter_async_context(client), services_url)

@@ -465,9 +465,9 @@ async def test_what_is_done_shows_in_the_metrics(wire: Wire) -> None:
     await wire.download("files", name="a")
     await wire.delete_attachments(lease)
 
-    shown = (await wire.get("/metrics")).text
+    shown = await wire.metrics()
     await wire.release(lease)
-    after = (await wire.get("/metrics")).text
+    after = await wire.metrics()
 
     assert "holdfast_lease_active 1\n" in shown
     assert 'holdfast_lease_acquire_total{namespace="default",result="ok"} 1\n' in shown

@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Final
 
 from holdfast.common.express.router import ExpressRouter
@@ -40,9 +40,13 @@ class Backpressure:
         self.admission.on_overdue = self._observe_overdue
         self._metrics = _Metrics(registry, self._controller)
 
+    def running(self, store: Store) -> AbstractAsyncContextManager[None]:
+        """As a part of an app over a store, which is of no interest here."""
+        return self.sampling()
+
     @asynccontextmanager
-    async def running(self, store: Store) -> AsyncIterator[None]:
-        """Sample for the length of the block; the store is of no interest here."""
+    async def sampling(self) -> AsyncIterator[None]:
+        """Sample for the length of the block."""
         probe = HostProbe(strict_headroom_percent=self._headroom_percent)
         task = asyncio.create_task(self._sample(probe), name="gateway.backpressure")
         try:
