@@ -1,6 +1,7 @@
 """An express connection without a socket: bytes go in by hand, answers are collected, time is a number."""
 
 import asyncio
+import socket
 from typing import Any
 
 import uvicorn
@@ -22,9 +23,10 @@ class FakeTransport(asyncio.Transport):
         self.is_reading_paused = False
         self.is_over = False
         self.is_aborted = False
+        self.socket: socket.socket | None = None
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return default
+        return self.socket if name == "socket" else default
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += bytes(data)

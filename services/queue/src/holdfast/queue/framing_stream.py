@@ -1,8 +1,8 @@
 """Deliveries as a stream: large payloads piece by piece, and subscriptions, message after message.
 
 Behind every payload its delimiter goes out at once, so that a client sees the end of a message without waiting for
-the next one. A delivery counts as sent when its last byte was handed over; one that was not is given back when the
-client goes away, ready for somebody else at once.
+the next one. A delivery counts as sent when more is asked for behind its last byte: then the client took what was
+before. One that was not is given back when the client goes away, ready for somebody else at once.
 """
 
 import asyncio
@@ -84,9 +84,9 @@ async def parts(
             pieces.append(between)
             pending_bytes += body.size_bytes if body.blob is None else _WRITE_BYTES
             if pending_bytes >= _WRITE_BYTES or number == len(deliveries):
-                sent = number
                 yield b"".join(pieces)
                 pieces, pending_bytes = [], 0
+                sent = number
     except (GeneratorExit, asyncio.CancelledError):
         await _give_back(service, deliveries[sent:])
         raise

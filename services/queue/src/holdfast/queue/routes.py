@@ -1,6 +1,7 @@
 """HTTP in, service call, HTTP out: enqueue, dequeue, subscribe, ack, nack, extend."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
 from holdfast.common.drain import Drain
@@ -9,6 +10,7 @@ from holdfast.common.express.message import (
     JSON_HEADERS,
     Answer,
     AnyAnswer,
+    HandOver,
     Header,
     Request,
     json_answer,
@@ -280,7 +282,12 @@ def delivered(service: QueueService, deliveries: list[Delivery]) -> AnyAnswer:
     if any(delivery.body.blob is not None for delivery in deliveries):
         return batch_answer(service, deliveries)
     boundary = new_boundary()
-    return Answer(200, framed(boundary, deliveries), headers_of(boundary, deliveries[0]))
+    return HandOver(
+        200,
+        framed(boundary, deliveries),
+        headers_of(boundary, deliveries[0]),
+        partial(service.give_back_soon, deliveries),
+    )
 
 
 def _nothing(order: DequeueOrder) -> NoMessages:

@@ -13,13 +13,14 @@ from holdfast.common.express.body import ClientGone, RequestBody
 from holdfast.common.express.execution import execute
 from holdfast.common.express.hooks import Hooks
 from holdfast.common.express.limits import DEFAULT_LIMITS
-from holdfast.common.express.message import Answer, Header, Request, StreamAnswer
+from holdfast.common.express.message import Answer, HandOver, Header, Request, StreamAnswer
 from holdfast.common.express.route import Route
 from holdfast.common.express.scope import (
     ABORT,
     CORRELATION_ID,
     INLINE_BODY_BYTES,
     IS_OBSERVED,
+    IS_PEER_GONE,
     PEER_CERTIFICATE,
 )
 from holdfast.common.express.stream import StreamBroken, close, log_broken, pieces
@@ -55,6 +56,8 @@ class ExpressEndpoint:
         request = self._request(scope, collected or b"", request_id)
         chunks = body if collected is None else None
         answer = await _until_hang_up(execute(self._route, request, self._hooks, chunks), body)
+        if isinstance(answer, HandOver) and IS_PEER_GONE in extensions and extensions[IS_PEER_GONE]():
+            answer.on_unsent()  # It is sent all the same: ASGI knows no way to say nothing.
         if isinstance(answer, StreamAnswer):
             await _until_hang_up(_send_stream(answer, request, extensions, send), body)
         elif answer is not None:

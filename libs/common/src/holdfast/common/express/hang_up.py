@@ -13,7 +13,7 @@ def is_peer_gone(transport: asyncio.Transport) -> bool:
     """True after a reset; a peer that only finished sending still counts as there."""
     peer = cast(socket.socket | None, transport.get_extra_info("socket"))
     if peer is None or transport.is_closing():
-        return True
+        return transport.is_closing()
     poll = select.poll()
     poll.register(peer.fileno(), 0)  # Errors and hang-ups are reported unasked.
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))

@@ -1,7 +1,7 @@
 """A request and its answer as the handlers of hot endpoints see them, free of ASGI."""
 
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -103,6 +103,18 @@ class Answer:
         self.status = status
         self.body = body
         self.headers: list[Header] = [] if headers is None else headers
+
+
+class HandOver(Answer):
+    """An answer that gives something away; `on_unsent` takes it back when the client is gone before it was sent."""
+
+    __slots__ = ("on_unsent",)
+
+    def __init__(
+        self, status: int, body: bytes, headers: list[Header], on_unsent: Callable[[], None]
+    ) -> None:
+        super().__init__(status, body, headers)
+        self.on_unsent = on_unsent
 
 
 class StreamAnswer:

@@ -33,12 +33,13 @@ from holdfast.common.express.cycle import Cycle
 from holdfast.common.express.execution import execute
 from holdfast.common.express.hang_up import is_peer_gone, reset
 from holdfast.common.express.lane import Lane
-from holdfast.common.express.message import Answer, AnyAnswer, Request, StreamAnswer
+from holdfast.common.express.message import Answer, AnyAnswer, HandOver, Request, StreamAnswer
 from holdfast.common.express.quick_head import QuickHead
 from holdfast.common.express.route import Route
 from holdfast.common.express.scope import (
     ABORT,
     INLINE_BODY_BYTES,
+    IS_PEER_GONE,
     PEER_CERTIFICATE,
     expects_continue,
     has_body,
@@ -377,6 +378,9 @@ class ExpressProtocol(HttpToolsProtocol):
         if not isinstance(answer, Answer):
             self._on_stream(answer)
             return
+        if isinstance(answer, HandOver) and is_peer_gone(transport):
+            answer.on_unsent()
+            transport.abort()
         if transport.is_closing():
             return
         is_last = not self._served_keeps_alive or ((lane.is_closing or self._is_eof) and not self._has_more())
@@ -387,7 +391,9 @@ class ExpressProtocol(HttpToolsProtocol):
 
     def _on_stream(self, answer: StreamAnswer | None) -> None:
         self._is_streaming = answer is not None
-        if answer is not None:
+        if answer is not None and is_peer_gone(self.transport):
+            self._worker.run(stream.drop(answer, self.transport))
+        elif answer is not None:
             lane = self.lane
             if (lane.is_closing or self._is_eof) and not self._has_more():
                 self._served_keeps_alive = False
@@ -491,6 +497,7 @@ class ExpressProtocol(HttpToolsProtocol):
                 PEER_CERTIFICATE: self.peer_certificate,
                 INLINE_BODY_BYTES: self._limits.inline_body_bytes,
                 ABORT: partial(reset, self.transport),
+                IS_PEER_GONE: partial(is_peer_gone, self.transport),
             },
         )
         return cast(HTTPScope, scope)

@@ -14,6 +14,8 @@ INLINE_BODY_BYTES: Final = "holdfast.inline_body_bytes"
 """Above this a body is a stream, if its route takes one."""
 ABORT: Final = "holdfast.abort"
 """Drops the connection at once, so that nobody takes what was sent so far for the whole."""
+IS_PEER_GONE: Final = "holdfast.is_peer_gone"
+"""Tells whether the client has hung up for good, also before its end was read."""
 IS_OBSERVED: Final = "holdfast.is_observed"
 """Set when the request was counted where it ran, so that nobody counts it again."""
 

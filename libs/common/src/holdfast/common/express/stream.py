@@ -63,6 +63,12 @@ async def close(answer: StreamAnswer) -> None:
         await aclose()
 
 
+async def drop(answer: StreamAnswer, transport: asyncio.Transport) -> None:
+    """Nobody is there to take it."""
+    transport.abort()
+    await close(answer)
+
+
 async def write(answer: StreamAnswer, head: bytes, transport: asyncio.Transport, flow: FlowControl) -> None:
     """Write a whole answer to a connection, no faster than the client takes it."""
     is_chunked = answer.size_bytes is None
