@@ -157,6 +157,35 @@ def test_state_survives_a_nack_and_goes_with_the_ack(client: Client) -> None:
     assert client.get(taken.message.state_key) is None
 
 
+def test_a_transaction_takes_its_message_along(client: Client) -> None:
+    queue = client.queue("txn")
+    queue.enqueue(b"x")
+
+    with pytest.raises(ValueError, match="half way"), client.acquire("txn-key") as session:
+        queue.dequeue(block_s=5, txn_id=session.lease.txn_id)
+        session.save({"n": 1})
+        raise ValueError("half way")
+    with client.acquire("txn-key") as session:
+        again = queue.dequeue(block_s=5, txn_id=session.lease.txn_id)
+        session.save({"n": 2})
+
+    assert (again.message.attempts, again.message.failure_attempts) == (2, 0)
+    assert client.load("txn-key") == {"n": 2}
+    assert queue.dequeue_batch(5, block_s=0) == []
+
+
+def test_an_ack_commits_the_transaction_of_its_message(client: Client) -> None:
+    queue = client.queue("txn-ack")
+    queue.enqueue(b"x")
+
+    with client.acquire("txn-ack-key") as session:
+        with queue.dequeue(block_s=5, txn_id=session.lease.txn_id):
+            session.save({"n": 1})
+        committed = client.load("txn-ack-key")
+
+    assert committed == {"n": 1}
+
+
 def test_a_subscription_pushes_what_comes_and_ends_when_it_is_closed(client: Client) -> None:
     queue = client.queue("stream")
     found: list[bytes] = []
