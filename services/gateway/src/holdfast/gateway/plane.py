@@ -35,6 +35,7 @@ from holdfast.txn.decisions import Decisions
 from holdfast.txn.island import backend_hash_of
 from holdfast.txn.routes import TxnRoutes
 from holdfast.txn.sweep import Sweep
+from holdfast.txn.tc_cluster import TcCluster
 
 
 class Plane:
@@ -51,7 +52,8 @@ class Plane:
         self._query = QueryRoutes(settings)
         self._namespaces = NamespaceRoutes(settings)
         self._queue = QueueDoors(settings, drain, QueueMetrics(registry))
-        self._txn = TxnRoutes()
+        self._cluster = TcCluster(settings)
+        self._txn = TxnRoutes(self._cluster)
 
     @property
     def routers(self) -> Sequence[ExpressRouter]:
@@ -63,6 +65,7 @@ class Plane:
             self._namespaces.router,
             *self._queue.routers,
             self._txn.router,
+            *self._cluster.routers,
         )
 
     @asynccontextmanager
@@ -96,7 +99,13 @@ class Plane:
         sweep = Sweep(store, decisions, clock, interval_s=self._settings.txn_replay_interval_s)
         coordinator.on_due = sweep.wake
         builder = IndexBuilder(store, state.index, self._index_metrics)
-        async with leases.running(), builder.running(), queue.running(), sweep.running():
+        async with (
+            leases.running(),
+            builder.running(),
+            queue.running(),
+            sweep.running(),
+            self._cluster.running(store),
+        ):
             yield
 
 

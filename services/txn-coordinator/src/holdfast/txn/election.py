@@ -50,7 +50,7 @@ class Election:
         self.node = node
         self._keeper = keeper
         self._ballot = Ballot(node, keeper, port, pace)
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self._random = random
         self._pace = pace
         self._peers: tuple[str, ...] = ()
@@ -62,14 +62,14 @@ class Election:
 
     def term(self) -> int | None:
         reign = self._reign
-        return reign.term if reign is not None and self._now_ms() < reign.until_ms else None
+        return reign.term if reign is not None and self.now_ms() < reign.until_ms else None
 
     def leader(self) -> Leader | None:
         term = self.term()
         if term is not None:
             return Leader(self.node.endpoint, term)
         lease = self.lease()
-        if not lease.is_observed or not lease.is_active(self._now_ms()):
+        if not lease.is_observed or not lease.is_active(self.now_ms()):
             return None
         return Leader(lease.endpoint, lease.term)
 
@@ -141,13 +141,13 @@ class Election:
         lease = self._keeper.current
         if not lease.is_observed or lease.leader_id == self.node.id:
             return 0.0
-        return (lease.expires_at_ms - self._now_ms()) / 1000
+        return (lease.expires_at_ms - self.now_ms()) / 1000
 
     async def _stand(self) -> float:
-        seen = await self._ballot.look(self._peers, self._now_ms())
+        seen = await self._ballot.look(self._peers, self.now_ms())
         if self._followed_s() > 0:
             return 0.0
-        if self._keeper.current.is_active(self._now_ms()) and self._keeper.current.leader_id != self.node.id:
+        if self._keeper.current.is_active(self.now_ms()) and self._keeper.current.leader_id != self.node.id:
             return self._backoff_s()  # Its vote is given; that candidate may yet become the leader.
         term = max(seen, self._keeper.current.term) + 1
         peers, quorum = self._peers, self._quorum
@@ -163,7 +163,7 @@ class Election:
 
         So the reign begins with the first renewal, and a peer that only voted never counts.
         """
-        until_ms = self._now_ms() + self._pace.ttl_ms
+        until_ms = self.now_ms() + self._pace.ttl_ms
 
         def reign() -> None:
             self._reign = _Reign(term, until_ms, peers)
@@ -171,7 +171,7 @@ class Election:
         return await self._ballot.renew(term, peers, quorum, reign)
 
     async def _renew(self, reign: _Reign) -> float:
-        began_ms = self._now_ms()
+        began_ms = self.now_ms()
         if began_ms >= reign.until_ms:
             _log.warn("tc.leader.lost", term=reign.term, quorum=self._quorum)
             await self.resign()
@@ -183,7 +183,7 @@ class Election:
         reign.peers = self._peers
         is_renewed = await self._ballot.renew(reign.term, reign.peers, self._quorum, extend)
         next_ms = began_ms + int(1000 * (self._pace.renew_s if is_renewed else self._pace.retry_s))
-        return max(0.0, (min(next_ms, reign.until_ms) - self._now_ms()) / 1000)
+        return max(0.0, (min(next_ms, reign.until_ms) - self.now_ms()) / 1000)
 
     def _backoff_s(self) -> float:
         self._failures += 1

@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from holdfast.common.bundle import InvalidBundle
 from holdfast.common.settings.value import is_loopback, parse_host_port
 from holdfast.common.sizes import format_duration
+from holdfast.common.trust import find_client_bundle
 
 if TYPE_CHECKING:
     from holdfast.common.settings.plane import PlaneSettings
@@ -65,6 +67,22 @@ def start_problems(settings: "PlaneSettings") -> Iterator[str]:
             else " and so a bundle"
         )
         yield f"{settings.subject('join')}: joining {min(others)} needs mutual TLS{why}"
+    if settings.self_endpoint and settings.is_mtls_on and not settings.tc_auth_disabled:
+        yield from _client_bundle_problems(settings)
+
+
+def _client_bundle_problems(settings: "PlaneSettings") -> Iterator[str]:
+    """Other nodes take calls only with a certificate of their own kind."""
+    try:
+        found = find_client_bundle(settings.tc_client_bundle, settings.config_dir)
+    except InvalidBundle as error:
+        yield error.detail
+        return
+    if found is None or not found.is_file():
+        yield (
+            f"{settings.subject('self_endpoint')}: needs a TC client bundle: name one with --tc-client-bundle, "
+            f"put one into {settings.config_dir}, or set --tc-disable-auth"
+        )
 
 
 def _plain_url(url: str) -> str:

@@ -42,6 +42,22 @@ class ClusterFields(BaseSettings):
         "Client bundle for calls to other nodes.",
         default_text="<config dir>/tc-client*.pem",
     )
+    tc_leader_ttl_s: DurationS = setting(
+        _CLUSTER,
+        "tc-leader-ttl",
+        "15s",
+        "How long a leader leads without a quorum's word; members are forgotten after three times this.",
+        ge=0.3,
+        le=600,
+    )
+    tc_fixed_quorum: int = setting(
+        _CLUSTER,
+        "tc-fixed-quorum",
+        0,
+        "Nodes of the cluster: a leader needs more than half of them, however few are seen; 0 counts those seen.",
+        ge=0,
+        le=500,
+    )
     tc_fanout_timeout_s: DurationS = setting(
         _CLUSTER, "tc-fanout-timeout", "5s", "Limit of one call that brings a decision to a node.", gt=0
     )
