@@ -18,7 +18,12 @@ from holdfast.cli.serve import url_of
         (["--listen", "0.0.0.0:0"], "server.pem does not exist"),
         (["--bundle", "/does/not/exist.pem"], "/does/not/exist.pem does not exist"),
         (["--no-such-flag"], "--no-such-flag"),
-        (["gateway"], "gateway"),
+        (["nonsense"], "nonsense"),
+        (["gateway"], "gateway needs --peer-leases"),
+        (["leases"], "use --store postgres://"),
+        (["state", "--store", "mem://"], "a mem:// store belongs to one process"),
+        (["queue", "--store", "postgres://localhost/plane"], "queue needs --peer-txn"),
+        (["txn", "--store", "postgres://localhost/plane"], "--internal-secret"),
     ],
 )
 def test_wrong_settings_are_named_and_end_with_status_2(

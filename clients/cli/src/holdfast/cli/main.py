@@ -16,7 +16,7 @@ INTERRUPTED = 130
 _COMMANDS = {
     "serve": (
         "holdfast.cli.serve",
-        "Run the plane: gateway and all services over one store, in one process.",
+        "Run the plane in one process over one store, or one service of a plane that runs as several.",
     ),
     "store": ("holdfast.cli.store", "Back up, restore, verify, export, import and tend a store."),
     "lql": ("holdfast.cli.lql", "Try the query language on documents; run its vectors."),

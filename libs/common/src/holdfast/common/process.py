@@ -14,6 +14,7 @@ from holdfast.common.errors import HoldfastError
 from holdfast.common.listener import Listener, ListenError
 from holdfast.common.logging import configure_logging, get_logger
 from holdfast.common.metrics import Registry
+from holdfast.common.role import Role, check_role
 from holdfast.common.server import PlaneServer, ServeOptions, running, serve
 from holdfast.common.settings import PlaneSettings, SettingsError
 from holdfast.common.telemetry import setup_telemetry
@@ -24,11 +25,14 @@ SettingsT = TypeVar("SettingsT", bound=PlaneSettings)
 _log = get_logger("server.lifecycle.init")
 
 
-def main(settings_cls: type[SettingsT], create_app: Callable[[SettingsT], FastAPI]) -> int:
+def main(
+    settings_cls: type[SettingsT], create_app: Callable[[SettingsT], FastAPI], role: Role = Role.ALL
+) -> int:
     """`python -m` of a service: settings from environment and file, then serve. Returns the exit status."""
     try:
         settings = settings_cls()
         settings.check_start()
+        check_role(settings, role)
         run(create_app(settings), settings)
     except SettingsError as error:
         sys.stderr.writelines(f"error: {line}\n" for line in str(error).splitlines())

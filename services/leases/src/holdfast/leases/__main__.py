@@ -3,8 +3,9 @@
 import sys
 
 from holdfast.common.process import main
+from holdfast.common.role import Role
 from holdfast.leases.app import create_app
 from holdfast.leases.settings import LeasesSettings
 
 if __name__ == "__main__":
-    sys.exit(main(LeasesSettings, create_app))
+    sys.exit(main(LeasesSettings, create_app, Role.LEASES))

@@ -3,8 +3,9 @@
 import sys
 
 from holdfast.common.process import main
+from holdfast.common.role import Role
 from holdfast.queue.app import create_app
 from holdfast.queue.settings import QueueSettings
 
 if __name__ == "__main__":
-    sys.exit(main(QueueSettings, create_app))
+    sys.exit(main(QueueSettings, create_app, Role.QUEUE))

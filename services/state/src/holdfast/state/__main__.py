@@ -3,8 +3,9 @@
 import sys
 
 from holdfast.common.process import main
+from holdfast.common.role import Role
 from holdfast.state.app import create_app
 from holdfast.state.settings import StateSettings
 
 if __name__ == "__main__":
-    sys.exit(main(StateSettings, create_app))
+    sys.exit(main(StateSettings, create_app, Role.STATE))

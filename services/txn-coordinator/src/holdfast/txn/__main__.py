@@ -3,8 +3,9 @@
 import sys
 
 from holdfast.common.process import main
+from holdfast.common.role import Role
 from holdfast.txn.app import create_app
 from holdfast.txn.settings import TxnSettings
 
 if __name__ == "__main__":
-    sys.exit(main(TxnSettings, create_app))
+    sys.exit(main(TxnSettings, create_app, Role.TXN))
