@@ -202,10 +202,11 @@ class Window:
 
     def next_due_ms(self, now_ms: int) -> int | None:
         """When time, not a consumer, makes the next one leave its place, or makes a gap."""
+        due_ms = self._due[0][0] if self._due else None
+        if not self._horizons:
+            return due_ms
         times_ms = [h.visible_at_ms for h in self._horizons.values() if h.visible_at_ms > now_ms]
-        if self._due:
-            times_ms.append(self._due[0][0])
-        return min(times_ms, default=None)
+        return min([*times_ms, *([] if due_ms is None else [due_ms])], default=None)
 
     # -- small parts
 
