@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 
@@ -61,7 +61,7 @@ async def fill(store: Store, count: int) -> None:
 async def cost_of_work(store: Store) -> tuple[Cost, Cost, int]:
     """Of the start, of some messages from enqueue to ack, and how many entries are in memory then."""
     counting = CountingStore(store)
-    queue = Queue(counting, QueueLimits(page_entries=PAGE))
+    queue = Queue(cast(Store, counting), QueueLimits(page_entries=PAGE))
     await queue.service.stats(ORDERS)
     start = counting.cost
     counting.cost = Cost(0, 0, 0)
