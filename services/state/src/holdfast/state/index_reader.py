@@ -4,6 +4,7 @@ Keys come in batches. A batch is read at one moment and covers all keys from the
 that matches all the time is in exactly one of them, however it changes meanwhile.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -76,6 +77,7 @@ class IndexReader:
             if batch is None or not batch.end_key:
                 return
             after_key = batch.end_key
+            await asyncio.sleep(0)  # A local store never waits, and nothing here may match for a long time.
 
     # -- which terms to start from
 
