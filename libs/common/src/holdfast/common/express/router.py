@@ -116,9 +116,17 @@ def _responses(route: Route) -> dict[int | str, dict[str, Any]]:
     }
     for error in route.errors:
         line = f"`{error.code}`: {inspect.getdoc(error) or ''}"
-        known = responses.setdefault(error.status, {"model": ErrorBody, "description": ""})
+        known = responses.setdefault(error.status, {**_error_content(len(responses)), "description": ""})
         known["description"] = f"{known['description']}\n\n{line}".strip()
     return responses
+
+
+def _error_content(responses: int) -> dict[str, Any]:
+    """FastAPI builds a validator for every model it is given, so only the first error of a route brings the model."""
+    if responses == 1:
+        return {"model": ErrorBody}
+    schema = {"$ref": f"#/components/schemas/{ErrorBody.__name__}"}
+    return {"content": {"application/json": {"schema": schema}}}
 
 
 def _openapi_extra(route: Route) -> dict[str, Any]:
