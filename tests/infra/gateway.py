@@ -7,6 +7,7 @@ from typing import Final
 from fastapi import FastAPI
 
 from holdfast.common.app import parts_of
+from holdfast.common.express.hooks import Identify
 from holdfast.common.internal_identity import Verifier, identify_with, internal_keys
 from holdfast.common.listener import Listener
 from holdfast.common.role import SERVICES, Role
@@ -30,10 +31,14 @@ def gateway_settings(urls: Sequence[str], **settings: object) -> GatewaySettings
     return GatewaySettings.isolated(internal_secret=SECRET, **{**peers, **settings})
 
 
+def identify() -> Identify:
+    """Reads the signatures of the gateway."""
+    return identify_with(Verifier(internal_keys(GatewaySettings.isolated(internal_secret=SECRET))))
+
+
 def with_identity(app: FastAPI) -> FastAPI:
-    """Let an app of the tests read the signatures of the gateway."""
-    keys = internal_keys(GatewaySettings.isolated(internal_secret=SECRET))
-    parts_of(app).hooks.identify = identify_with(Verifier(keys))
+    """Let an app that knows nothing of a split plane be a service of one."""
+    parts_of(app).hooks.identify = identify()
     return app
 
 

@@ -16,6 +16,7 @@ from holdfast.common.express.message import (
     StreamAnswer,
 )
 from holdfast.common.express.route import Route
+from holdfast.common.express.wire import may_have_body
 from holdfast.common.internal_identity import HEADER as IDENTITY_HEADER
 from holdfast.common.internal_identity import RESERVED_PREFIX, Signer
 from holdfast.common.upstream.errors import UpstreamTimeout, UpstreamUnavailable
@@ -68,7 +69,7 @@ class Passage:
         return replace(
             self._route,
             handler=self._pass_whole,
-            stream_handler=self._pass_stream,
+            stream_handler=None if self._route.stream_handler is None else self._pass_stream,
             errors=(*self._route.errors, UpstreamUnavailable, UpstreamTimeout),
             is_parsed_by_handler=True,
         )
@@ -117,6 +118,8 @@ class Passage:
 
     def _answer(self, request: Request, answer: UpstreamAnswer) -> AnyAnswer:
         headers = [header for header in answer.headers if self._is_passed_back(header, request)]
+        if request.method == "HEAD" and may_have_body(answer.status):
+            return StreamAnswer(answer.status, headers, answer.size_bytes, _no_chunks())
         if answer.stream is not None:
             return StreamAnswer(answer.status, headers, answer.size_bytes, answer.stream, answer.trailers)
         if headers == JSON_HEADERS:
@@ -130,6 +133,12 @@ class Passage:
         if header[0] == CORRELATION_HEADER:
             return header[1] != request.correlation_id.encode("ascii")
         return header[0] == _SHUTDOWN_HEADER and not self._drain.is_draining
+
+
+async def _no_chunks() -> AsyncIterator[bytes]:
+    nothing: tuple[bytes, ...] = ()
+    for chunk in nothing:
+        yield chunk
 
 
 def _size_bytes(request: Request) -> int | None:

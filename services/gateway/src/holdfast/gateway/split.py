@@ -1,12 +1,13 @@
 """The gateway alone in its process: the doors of all services, each of them a passage to another process."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
 
 from holdfast.common.app import build_app
 from holdfast.common.drain import Drain
+from holdfast.common.express.route import INTERNAL_PREFIX
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.health import Health
 from holdfast.common.metrics import Registry
@@ -23,7 +24,8 @@ def create_split_app(settings: GatewaySettings) -> FastAPI:
     drain = Drain()
     registry = Registry()
     peers = Peers(settings, Role.GATEWAY, registry)
-    routers = _passages(settings, peers, drain)
+    declared = Plane(settings, Drain(), Registry()).routers  # Its handlers never run here.
+    routers = passages(declared, peers, drain, namespace_default=settings.namespace_default)
     backpressure = None if settings.qrf_disabled else Backpressure(settings, registry)
     if backpressure is not None:
         backpressure.admission.document(routers)
@@ -52,15 +54,17 @@ def create_split_app(settings: GatewaySettings) -> FastAPI:
     return app
 
 
-def _passages(settings: GatewaySettings, peers: Peers, drain: Drain) -> list[ExpressRouter]:
-    """What the plane declares, served elsewhere. Only declared paths are: none below `/internal/` ever is."""
-    declared = Plane(settings, Drain(), Registry())  # For its declarations: its handlers never run here.
+def passages(
+    declared: Iterable[ExpressRouter], peers: Peers, drain: Drain, *, namespace_default: str
+) -> list[ExpressRouter]:
+    """These routes, served elsewhere; no path is passed on that is not among them."""
     routers: list[ExpressRouter] = []
-    for router in declared.routers:
+    for router in declared:
         passed_on = ExpressRouter()
         for route in router.routes:
+            assert not route.path.startswith(INTERNAL_PREFIX), f"{route.path} is not for clients"
             service = service_of(route.path)
-            affinity = Affinity(service, settings.namespace_default)
+            affinity = Affinity(service, namespace_default)
             passage = Passage(route, peers.clients[service], peers.signer, drain, affinity)
             passed_on.routes.append(passage.route())
         routers.append(passed_on)
