@@ -28,15 +28,18 @@ _END: Final = b"\xff"
 
 
 class Sources(NamedTuple):
-    """What is read: every matching document is in one of them."""
+    """What is read: every matching document is in one of the first two, and in all `filters`."""
 
     postings: tuple[Postings, ...]
     spans: tuple[Span, ...]
+    filters: tuple[Postings, ...] = ()
 
-    def inexact(self) -> "Sources":
+    def narrowed(self, others: Sequence[Plan]) -> "Sources":
+        """As one part of a conjunction: what is in it need not match."""
         return Sources(
             tuple(replace(part, is_exact=False) for part in self.postings),
             tuple(replace(part, is_exact=False) for part in self.spans),
+            tuple(part for part in others if isinstance(part, Postings)),
         )
 
 
@@ -73,6 +76,8 @@ class IndexReader:
             return
         while True:
             batch = await self._batch(sources, after_key, chunk)
+            if batch is not None and sources.filters:
+                batch = await self._filtered(batch, sources.filters)
             yield batch
             if batch is None or not batch.end_key:
                 return
@@ -101,6 +106,7 @@ class IndexReader:
             chosen = await self._choose(part, after_key)
             if chosen is None:
                 return None
+            # What filters one alternative would take matches of the others away.
             postings += chosen.postings
             spans += chosen.spans
             if len(postings) + len(spans) > PARTS_MAX:
@@ -112,13 +118,17 @@ class IndexReader:
             weights = [await self._weight(part, after_key, most) for part in plan.parts]
             least = min(weights)
             if least < most:
-                chosen = await self._choose(plan.parts[weights.index(least)], after_key)
-                return None if chosen is None else chosen.inexact()
-        for part in plan.parts:
-            chosen = await self._choose(part, after_key)
+                return await self._choose_part(plan, weights.index(least), after_key)
+        for number in range(len(plan.parts)):
+            chosen = await self._choose_part(plan, number, after_key)
             if chosen is not None:
-                return chosen.inexact()
+                return chosen
         return None
+
+    async def _choose_part(self, plan: AllOf, number: int, after_key: str) -> Sources | None:
+        chosen = await self._choose(plan.parts[number], after_key)
+        others = plan.parts[:number] + plan.parts[number + 1 :]
+        return None if chosen is None else chosen.narrowed(others)
 
     async def _weight(self, plan: Plan, after_key: str, most: int) -> int:
         """How many entries there are to read, as far as it takes to know that they are many."""
@@ -177,6 +187,23 @@ class IndexReader:
             _note(found, [key[key.rfind(b"A") + 1 : -1] for key in keys], span.is_exact)
         names = sorted(name for name in found if name > after and (not end or name <= end))
         return Batch([(name.decode(), found[name]) for name in names], end.decode())
+
+    async def _filtered(self, batch: Batch, filters: Sequence[Postings]) -> Batch:
+        """Without the keys that miss one of the other terms. A document that matches all the time has them all the
+        time, so this may happen a moment later; one that is not indexed has none of them and stays."""
+        keys = [key for key, _ in batch.keys]
+        partial = await self._with_entry(PARTIAL, keys)
+        for part in filters:
+            if not keys:
+                break
+            found = await self._with_entry(part.entry, keys)
+            keys = [key for key in keys if key in found or key in partial]
+        return Batch([(key, False) for key in keys], batch.end_key)
+
+    async def _with_entry(self, entry: bytes, keys: Sequence[str]) -> set[str]:
+        stored = {index_key(self._prefix, entry, key): key for key in keys}
+        found = await self._store.get_many(list(stored))
+        return {stored[name] for name in found}
 
     def _postings_range(self, part: Postings, after_key: str) -> tuple[bytes, bytes]:
         head = self._prefix + part.entry
