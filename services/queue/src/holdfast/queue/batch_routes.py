@@ -31,6 +31,8 @@ from holdfast.queue.routes import (
     delivered,
 )
 from holdfast.queue.schemas import (
+    BATCH_CONTENT,
+    DELIVERY_CONTENT,
     AckBatchAnswer,
     AckBatchRequest,
     DequeueRequest,
@@ -60,6 +62,7 @@ class BatchRoutes:
             "/v1/queue/enqueueBatch",
             self.enqueue,
             stream_handler=self.enqueue_stream,
+            request_content=BATCH_CONTENT,
             response_model=EnqueueBatchAnswer,
             errors=(InvalidContentType, MultipartError, *BAD_NAMES, BatchTooLarge),
             summary="Put many messages into queues in one commit: multipart, `meta` and `payload` in turn.",
@@ -70,6 +73,7 @@ class BatchRoutes:
             "/v1/queue/dequeueBatch",
             self.dequeue,
             request_model=DequeueRequest,
+            response_content=DELIVERY_CONTENT,
             errors=CONSUMER_ERRORS,
             summary="Take up to `page_size` messages that are ready, waiting for the first if asked to.",
             request_example={"queue": "orders", "owner": "worker-1", "wait_seconds": 10, "page_size": 100},

@@ -83,6 +83,7 @@ class InspectionRoutes:
             self.watch,
             methods=("POST", "GET"),
             request_model=QueueBody,
+            response_content={"text/event-stream": {"type": "string"}},
             errors=BAD_NAMES,
             summary="The head of a queue as server-sent events: now, and whenever it changes.",
             request_example=_EXAMPLE,

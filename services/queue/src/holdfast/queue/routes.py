@@ -53,6 +53,8 @@ from holdfast.queue.multipart import plain_parts
 from holdfast.queue.multipart_header import InvalidContentType, MultipartError, boundary_of
 from holdfast.queue.multipart_intake import take_message
 from holdfast.queue.schemas import (
+    DELIVERY_CONTENT,
+    ENQUEUE_CONTENT,
     AckAnswer,
     AckRequest,
     DequeueRequest,
@@ -107,6 +109,7 @@ class MessageRoutes:
             "/v1/queue/enqueue",
             self.enqueue,
             stream_handler=self.enqueue_stream,
+            request_content=ENQUEUE_CONTENT,
             response_model=EnqueueAnswer,
             errors=(InvalidContentType, MultipartError, *BAD_NAMES),
             summary="Put a message into a queue: multipart, a part `meta` with JSON and a part `payload` with any bytes.",
@@ -130,6 +133,7 @@ class MessageRoutes:
                 path,
                 handler,
                 request_model=DequeueRequest,
+                response_content=DELIVERY_CONTENT,
                 errors=CONSUMER_ERRORS,
                 summary=summary,
                 request_example={"queue": "orders", "owner": "worker-1", "wait_seconds": 10},

@@ -94,6 +94,17 @@ class PolicyRequest(QueueBody):
     paused: bool | None = None
 
 
+_BYTES = {"type": "string", "format": "binary"}
+_MESSAGE = {
+    "type": "object",
+    "properties": {"meta": EnqueueMeta.model_json_schema(), "payload": _BYTES},
+    "required": ["meta"],
+}
+ENQUEUE_CONTENT = {"multipart/form-data": _MESSAGE, "multipart/related": _MESSAGE}
+BATCH_CONTENT = {"multipart/form-data": _BYTES, "multipart/related": _BYTES}
+DELIVERY_CONTENT = {"multipart/related": _BYTES}
+
+
 class EnqueueAnswer(BaseModel):
     namespace: str
     queue: str

@@ -34,6 +34,8 @@ class Route:
     tags: tuple[str, ...] = ()
     summary: str = ""
     request_example: Mapping[str, object] | None = None
+    request_content: Mapping[str, object] = field(default_factory=dict[str, object])
+    response_content: Mapping[str, object] = field(default_factory=dict[str, object])
     response_headers: Mapping[str, str] = field(default_factory=dict[str, str])
     request_headers: Mapping[str, str] = field(default_factory=dict[str, str])
     query_parameters: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -34,6 +34,8 @@ class ExpressRouter:
         tags: tuple[str, ...] = (),
         summary: str = "",
         request_example: Mapping[str, object] | None = None,
+        request_content: Mapping[str, object] | None = None,
+        response_content: Mapping[str, object] | None = None,
         request_headers: Mapping[str, str] | None = None,
         response_headers: Mapping[str, str] | None = None,
         query_parameters: Mapping[str, str] | None = None,
@@ -42,7 +44,10 @@ class ExpressRouter:
         is_body_optional: bool = False,
         is_parsed_by_handler: bool = False,
     ) -> Route:
-        """Declare one endpoint; headers and query parameters are named with a sentence each, for the docs."""
+        """Declare one endpoint; headers and query parameters are named with a sentence each, for the docs.
+
+        `request_content` and `response_content` are JSON schemas by media type, for bodies that are not JSON.
+        """
         route = Route(
             path=path,
             methods=methods,
@@ -54,6 +59,8 @@ class ExpressRouter:
             tags=self._tags + tags,
             summary=summary,
             request_example=request_example,
+            request_content=request_content or {},
+            response_content=response_content or {},
             request_headers=request_headers or {},
             response_headers=response_headers or {},
             query_parameters=query_parameters or {},
@@ -114,6 +121,8 @@ def _responses(route: Route) -> dict[int | str, dict[str, Any]]:
             name: {"description": text, "schema": {"type": "string"}} for name, text in headers.items()
         }
     }
+    if route.response_content:
+        responses[200]["content"] = _content(route.response_content)
     for error in route.errors:
         line = f"`{error.code}`: {inspect.getdoc(error) or ''}"
         known = responses.setdefault(error.status, {**_error_content(len(responses)), "description": ""})
@@ -129,6 +138,10 @@ def _error_content(responses: int) -> dict[str, Any]:
     return {"content": {"application/json": {"schema": schema}}}
 
 
+def _content(schemas: Mapping[str, object]) -> dict[str, Any]:
+    return {media_type: {"schema": schema} for media_type, schema in schemas.items()}
+
+
 def _openapi_extra(route: Route) -> dict[str, Any]:
     extra: dict[str, Any] = {}
     parameters = [("header", name, text) for name, text in route.request_headers.items()]
@@ -140,4 +153,6 @@ def _openapi_extra(route: Route) -> dict[str, Any]:
         ]
     if route.request_example is not None:
         extra["requestBody"] = {"content": {"application/json": {"example": dict(route.request_example)}}}
+    if route.request_content:
+        extra["requestBody"] = {"required": True, "content": _content(route.request_content)}
     return extra
