@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.storage.layers import LEASES
-from holdfast.storage.layers_pb2 import MessageState
+from holdfast.storage.layers_pb2 import MessageState, QueueMessage
 from holdfast.storage.port import Transaction
 from holdfast.storage.resource import Member
 from holdfast.storage.tables import Table
 
 DELIVERIES = Table("taken", MessageState)  # Written by queue.
+_MESSAGES = Table("msg", QueueMessage)  # Written by queue.
 
 
 class MessagePlace(NamedTuple):
@@ -39,6 +40,14 @@ async def leased_until_ms(tx: Transaction, txn_id: str, member: Member) -> int:
         return lease.expires_at_ms if lease is not None and is_held else 0
     delivery = await DELIVERIES.get(tx, *place)
     return delivery.expires_at_ms if delivery is not None and delivery.txn_id == txn_id else 0
+
+
+async def is_message_lost(tx: Transaction, txn_id: str, member: Member, now_ms: int) -> bool:
+    """Whether the member is a message that is there, but is not the transaction's any more."""
+    place = message_place(member)
+    if place is None or await leased_until_ms(tx, txn_id, member) > now_ms:
+        return False
+    return await tx.get(_MESSAGES.key(*place)) is not None
 
 
 async def last_lease_ends_ms(tx: Transaction, txn_id: str, members: Sequence[Member]) -> int:

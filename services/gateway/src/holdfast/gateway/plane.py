@@ -1,6 +1,5 @@
 """The services of the plane in one process: wired to each other by function calls, over one store."""
 
-import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -14,7 +13,7 @@ from holdfast.leases.routes import LeaseRoutes
 from holdfast.leases.service import LeaseService
 from holdfast.queue.bonds import Neighbours
 from holdfast.queue.doors import QueueDoors
-from holdfast.queue.limits import QueueLimits
+from holdfast.queue.limits import limits_of
 from holdfast.queue.metrics import QueueMetrics
 from holdfast.queue.service import QueueService
 from holdfast.state.attachment_routes import AttachmentRoutes
@@ -29,7 +28,7 @@ from holdfast.state.query_routes import QueryRoutes
 from holdfast.state.query_service import QueryService
 from holdfast.state.routes import StateRoutes
 from holdfast.state.service import StateService
-from holdfast.storage.port import RANGE_LIMIT_MAX, Store
+from holdfast.storage.port import Store
 from holdfast.txn.coordinator import Coordinator
 from holdfast.txn.decisions import Decisions
 from holdfast.txn.island import backend_hash_of
@@ -87,9 +86,7 @@ class Plane:
         self._attachments.service = AttachmentService(store, clock)
         self._namespaces.service = NamespaceService(store)
         self._query.service = QueryService(store, state, self._namespaces.service, clock)
-        queue = QueueService(
-            store, clock, Neighbours(coordinator, leases, state), _queue_limits(self._settings)
-        )
+        queue = QueueService(store, clock, Neighbours(coordinator, leases, state), limits_of(self._settings))
         coordinator.enlist(queue)
         self._queue.open(queue)
         self._lease_metrics.watch(leases)
@@ -107,12 +104,3 @@ class Plane:
             self._cluster.running(store),
         ):
             yield
-
-
-def _queue_limits(settings: PlaneSettings) -> QueueLimits:
-    return QueueLimits(
-        visibility_s_default=math.ceil(settings.ttl_s_default),
-        visibility_s_max=math.ceil(settings.ttl_s_max),
-        consumers_max=settings.queue_consumers_max,
-        page_entries=min(settings.queue_list_page_size, RANGE_LIMIT_MAX),
-    )

@@ -1,10 +1,60 @@
-"""This service alone in its process, over the store of its settings."""
+"""Leases alone in their process, over the store that they share with the other services."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
+from holdfast.common.clock import SteadyClock
+from holdfast.common.drain import Drain
+from holdfast.common.express.router import ExpressRouter
+from holdfast.common.metrics import Registry
+from holdfast.common.role import Role
+from holdfast.common.upstream.peers import Peers
+from holdfast.leases.brought import BroughtDecisions
+from holdfast.leases.follower import following
+from holdfast.leases.metrics import LeaseMetrics
+from holdfast.leases.routes import LeaseRoutes
+from holdfast.leases.service import LeaseService
 from holdfast.leases.settings import LeasesSettings
 from holdfast.storage.hosting import build_store_app
+from holdfast.storage.port import Store
+from holdfast.storage.remote_decision import RemoteDecider
+from holdfast.storage.resource_routes import ResourceRoutes
+
+
+class LeasesPart:
+    """What leases bring into their app."""
+
+    def __init__(self, settings: LeasesSettings, drain: Drain, registry: Registry, peers: Peers) -> None:
+        self._drain = drain
+        self._peers = peers
+        self._metrics = LeaseMetrics(registry)
+        self._leases = LeaseRoutes(settings, drain, self._metrics)
+        self._resource = ResourceRoutes()
+
+    @property
+    def routers(self) -> Sequence[ExpressRouter]:
+        return self._leases.router, self._resource.router
+
+    @asynccontextmanager
+    async def running(self, store: Store) -> AsyncIterator[None]:
+        decider = RemoteDecider(self._peers.upstream(Role.TXN), owns_messages=False)
+        leases = LeaseService(store, decider, SteadyClock(), on_end=self._drain.lease_ended)
+        decider.enlist(leases)
+        self._leases.service = leases
+        brought = BroughtDecisions(store, leases)
+        self._resource.apply = brought.apply
+        self._resource.keep = brought.keep
+        self._metrics.watch(leases)
+        self._drain.active_leases = lambda: leases.active
+        async with leases.running(), following(store, leases):
+            yield
 
 
 def create_app(settings: LeasesSettings) -> FastAPI:
-    return build_store_app("leases", settings)
+    drain = Drain()
+    registry = Registry()
+    peers = Peers(settings, Role.LEASES, registry)
+    part = LeasesPart(settings, drain, registry, peers)
+    return build_store_app("leases", settings, [part], drain=drain, registry=registry, peers=peers)

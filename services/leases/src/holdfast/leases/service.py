@@ -346,6 +346,11 @@ class LeaseService:
         if members:
             self._on_end()
 
+    def may_be_free(self, members: Sequence[Member]) -> None:
+        """Another process may have ended the leases on these: whoever stands first looks for itself."""
+        for member in members:
+            self._lines.call(member)
+
     # -- describe
 
     async def describe(self, member: Member) -> Description:

@@ -1,6 +1,10 @@
 """What a process lets its queues be, and what holds where nobody says otherwise."""
 
+import math
 from typing import NamedTuple
+
+from holdfast.common.settings import PlaneSettings
+from holdfast.storage.port import RANGE_LIMIT_MAX
 
 
 class QueueLimits(NamedTuple):
@@ -12,3 +16,12 @@ class QueueLimits(NamedTuple):
     consumers_max: int = 4096
     out_max: int = 65_536  # Deliveries of one queue that are neither settled nor expired.
     page_entries: int = 128  # Read from the store at once; the window of a queue is a few of them.
+
+
+def limits_of(settings: PlaneSettings) -> QueueLimits:
+    return QueueLimits(
+        visibility_s_default=math.ceil(settings.ttl_s_default),
+        visibility_s_max=math.ceil(settings.ttl_s_max),
+        consumers_max=settings.queue_consumers_max,
+        page_entries=min(settings.queue_list_page_size, RANGE_LIMIT_MAX),
+    )

@@ -1,10 +1,73 @@
-"""This service alone in its process, over the store of its settings."""
+"""The coordinator alone in its process, over the store that it shares with the other services."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
+from holdfast.common.clock import SteadyClock
+from holdfast.common.express.router import ExpressRouter
+from holdfast.common.metrics import Registry
+from holdfast.common.role import Role
+from holdfast.common.upstream.peers import Peers
 from holdfast.storage.hosting import build_store_app
+from holdfast.storage.port import Store
+from holdfast.storage.resource import Member
+from holdfast.txn.coordinator import Coordinator
+from holdfast.txn.courier import ServiceCourier
+from holdfast.txn.decisions import Decisions
+from holdfast.txn.internal_routes import InternalTxnRoutes
+from holdfast.txn.island import backend_hash_of
+from holdfast.txn.routes import TxnRoutes
 from holdfast.txn.settings import TxnSettings
+from holdfast.txn.sweep import Sweep
+from holdfast.txn.tc_cluster import TcCluster
+
+
+class TxnPart:
+    """What the coordinator brings into its app."""
+
+    def __init__(self, settings: TxnSettings, peers: Peers) -> None:
+        self._settings = settings
+        self._peers = peers
+        self._cluster = TcCluster(settings)
+        self._txn = TxnRoutes(self._cluster)
+        self._internal = InternalTxnRoutes()
+
+    @property
+    def routers(self) -> Sequence[ExpressRouter]:
+        return self._txn.router, self._internal.router, *self._cluster.routers
+
+    @asynccontextmanager
+    async def running(self, store: Store) -> AsyncIterator[None]:
+        settings = self._settings
+        clock = SteadyClock()
+        backend_hash = await backend_hash_of(store)
+        coordinator = Coordinator(
+            clock,
+            backend_hash=backend_hash,
+            retention_s=settings.tc_decision_retention_s,
+            record_ttl_s=settings.ttl_s_default,
+        )
+        services = {role: self._peers.upstream(role) for role in (Role.LEASES, Role.STATE, Role.QUEUE)}
+        courier = ServiceCourier(services, settings, backend_hash)
+        decisions = Decisions(store, coordinator, clock, _Nobody(), courier)
+        self._txn.open(store, decisions)
+        self._internal.decisions = decisions
+        sweep = Sweep(store, decisions, clock, interval_s=settings.txn_replay_interval_s)
+        coordinator.on_due = sweep.wake
+        async with sweep.running(), self._cluster.running(store):
+            yield
+
+
+class _Nobody:
+    """Waiters are told by the service that ends their lease."""
+
+    def freed(self, members: Sequence[Member]) -> None:
+        return
 
 
 def create_app(settings: TxnSettings) -> FastAPI:
-    return build_store_app("txn", settings)
+    registry = Registry()
+    peers = Peers(settings, Role.TXN, registry)
+    return build_store_app("txn", settings, [TxnPart(settings, peers)], registry=registry, peers=peers)

@@ -3,19 +3,21 @@
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
+from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
 from holdfast.storage.layers import held_members
 from holdfast.storage.layers_pb2 import TxnMarker, TxnRecord
-from holdfast.storage.lifetime import leased_until_ms, message_place
+from holdfast.storage.lifetime import is_message_lost, leased_until_ms, message_place
 from holdfast.storage.port import Transaction
 from holdfast.storage.resource import Decision, Member, ResourceManager
 from holdfast.txn import rules
+from holdfast.txn.errors import MessageNotHeld
 from holdfast.txn.records import MARKERS, RECORDS, delete_record, put_marker, put_record
-from holdfast.txn.rules import Ask, Participant, State
+from holdfast.txn.rules import Participant, State
 
 RETENTION_S_DEFAULT = 24 * 3600.0
 RECORD_TTL_S_DEFAULT = 30.0
-PAUSE_MS_BASE, PAUSE_MS_MAX = 500, 30_000  # Between two attempts to bring a decision to everybody.
+PAUSE_MS_BASE, PAUSE_MS_MAX = 500, 10_000  # Between two attempts to bring a decision to everybody.
 
 
 class Coordinator:
@@ -23,7 +25,8 @@ class Coordinator:
 
     What lies in this store is decided and applied in the same commit: there is no moment at which one is durable and
     the other is not, and nothing to recover. A record of its own has only a transaction that somebody named beforehand,
-    or one that reaches other islands; of every other one the leases tell who takes part.
+    or one that reaches others: services in other processes (none is enlisted then), or other islands. Of every other
+    one the leases tell who takes part.
     """
 
     def __init__(
@@ -59,10 +62,8 @@ class Coordinator:
             await self.end(tx, txn_id, decision, members)
             self._mark(tx, txn_id, TxnMarker(state=decision.value))
             return
-        ask = Ask(State(decision.value), self.located(members), record.term)
-        merged = rules.recorded(record, None, ask._replace(state=_state_under(record, ask)))
-        assert isinstance(merged, TxnRecord), "there is a record"
-        await self.advance(tx, txn_id, merged, is_decided=rules.state_of(record) is not State.PENDING)
+        rules.hold(record, self.located(members))
+        await self.follow(tx, txn_id, record, decision)
 
     async def abandon(
         self, tx: Transaction, txn_id: str, members: Sequence[Member]
@@ -95,11 +96,18 @@ class Coordinator:
         if record is None and held:
             record = TxnRecord()
         if record is not None:
-            rules.merge_participants(record, self.located(held))
+            rules.hold(record, self.located(held))
             return record, None
         marker = await MARKERS.get(tx, txn_id)
         is_over = marker is not None and marker.expires_at_ms <= self._clock.now_ms()
         return None, None if is_over else marker
+
+    async def follow(self, tx: Transaction, txn_id: str, record: TxnRecord, decision: Decision) -> State:
+        """A lease ends: what is decided already counts, whatever its holder asks for."""
+        is_decided = rules.state_of(record) is not State.PENDING
+        if not is_decided:
+            record.state = decision.value
+        return await self.advance(tx, txn_id, record, is_decided=is_decided)
 
     async def advance(self, tx: Transaction, txn_id: str, record: TxnRecord, *, is_decided: bool) -> State:
         """Store a record as it is now: a pending one waits, a decided one is applied here and goes when all is.
@@ -112,25 +120,50 @@ class Coordinator:
         state = rules.state_of(record)
         if state.decision is None:
             record.expires_at_ms = record.expires_at_ms or now_ms + self._record_ttl_ms
-            await self.keep(
-                tx, txn_id, 0, await held_members(tx, txn_id)
-            )  # All of them belong to it from now on.
+            # All who hold a lease of it belong to it from now on.
+            await self.keep(tx, txn_id, 0, await held_members(tx, txn_id))
             self._put(tx, txn_id, record, due_at_ms=record.expires_at_ms)
             return state
         if not is_decided:
             record.expires_at_ms = max(record.expires_at_ms, now_ms + self._retention_ms)
-        if members := rules.local_members(record, self.backend_hash):
-            if is_decided:
-                members = await self._without_lapsed(tx, txn_id, members)
-            await self.end(tx, txn_id, state.decision, members)
-            rules.mark_applied(record, self.backend_hash, is_local=True)
+        members = rules.local_members(record, self.backend_hash)
+        if members and self._managers:
+            await self._apply(tx, txn_id, state.decision, members, is_decided=is_decided)
+            rules.mark_applied(record, self.backend_hash)
+        elif state is State.COMMIT and not is_decided:
+            await self._check_messages(tx, txn_id, members)
+        self.finish(tx, txn_id, record)
+        return state
+
+    def finish(self, tx: Transaction, txn_id: str, record: TxnRecord) -> None:
+        """Nothing but a marker is left of a decision that has reached everybody; any other is due again soon."""
+        now_ms = self._clock.now_ms()
         if rules.is_applied(record) or record.expires_at_ms < now_ms:
-            self._mark(tx, txn_id, TxnMarker(state=state.value, term=record.term))
+            self._mark(tx, txn_id, TxnMarker(state=record.state, term=record.term))
             delete_record(tx, txn_id, record)
         else:
             record.tries += 1
             self._put(tx, txn_id, record, due_at_ms=now_ms + _pause_ms(record.tries))
-        return state
+
+    async def _check_messages(self, tx: Transaction, txn_id: str, members: Sequence[Member]) -> None:
+        """A decision that is brought to others cannot be refused by them, so it is refused before it is one."""
+        now_ms = self._clock.now_ms()
+        for member in members:
+            if await is_message_lost(tx, txn_id, member, now_ms):
+                raise MessageNotHeld("the transaction no longer holds this message; it stays in its queue")
+
+    async def _apply(
+        self,
+        tx: Transaction,
+        txn_id: str,
+        decision: Decision,
+        members: Sequence[Member],
+        *,
+        is_decided: bool,
+    ) -> None:
+        if is_decided:
+            members = await self._without_lapsed(tx, txn_id, members)
+        await self.end(tx, txn_id, decision, members)
 
     async def _without_lapsed(self, tx: Transaction, txn_id: str, members: Sequence[Member]) -> list[Member]:
         """Messages whose time is over go back to their queue, whatever is decided."""
@@ -148,6 +181,8 @@ class Coordinator:
         return [Participant(member, self.backend_hash) for member in members]
 
     def _put(self, tx: Transaction, txn_id: str, record: TxnRecord, *, due_at_ms: int) -> None:
+        if failpoint.ARMED and failpoint.hit("txn.record"):
+            return
         put_record(tx, txn_id, record, due_at_ms=due_at_ms)
         tx.after_commit(lambda _: self.on_due(due_at_ms))
 
@@ -161,9 +196,3 @@ def _pause_ms(tries: int) -> int:
     """Jitter, so that what failed together does not come back together."""
     pause_ms = min(PAUSE_MS_MAX, PAUSE_MS_BASE << min(tries, 10))
     return int(pause_ms * random.uniform(0.5, 1.0))
-
-
-def _state_under(record: TxnRecord, ask: Ask) -> State:
-    """A lease that ends follows what is decided already, whatever its holder asks for."""
-    state = rules.state_of(record)
-    return ask.state if state is State.PENDING else state

@@ -1,7 +1,11 @@
-"""Decisions by name: what the endpoints of transactions do, each in one storage transaction."""
+"""Decisions by name: what the endpoints of transactions do.
+
+Each is one storage transaction, and if the decision concerns others than this process, a round to them after it: record,
+bring, finish. Whoever dies in between leaves a record that is due, and the sweep goes on with it.
+"""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
@@ -9,12 +13,15 @@ from holdfast.storage.layers import held_members
 from holdfast.storage.layers_pb2 import TxnMarker, TxnRecord
 from holdfast.storage.lifetime import last_lease_ends_ms
 from holdfast.storage.port import Store, Transaction
-from holdfast.storage.resource import Member
+from holdfast.storage.resource import Decision, Member
 from holdfast.txn import rules
 from holdfast.txn.coordinator import Coordinator
+from holdfast.txn.courier import Courier, NoCourier
 from holdfast.txn.errors import TxnFanoutFailed, TxnNotFound, TxnPending
 from holdfast.txn.records import RECORDS, Due, put_record
 from holdfast.txn.rules import Ask, Participant, State
+
+ROUNDS_MAX = 4  # To those who join while a decision is brought.
 
 
 class Freer(Protocol):
@@ -23,14 +30,29 @@ class Freer(Protocol):
     def freed(self, members: Sequence[Member]) -> None: ...
 
 
+class Outcome(NamedTuple):
+    """What is recorded after a step, and the record if it is not over yet."""
+
+    state: State
+    record: TxnRecord | None = None
+
+
 class Decisions:
     """Over one store and its coordinator."""
 
-    def __init__(self, store: Store, coordinator: Coordinator, clock: SteadyClock, freer: Freer) -> None:
+    def __init__(
+        self,
+        store: Store,
+        coordinator: Coordinator,
+        clock: SteadyClock,
+        freer: Freer,
+        courier: Courier | None = None,
+    ) -> None:
         self._store = store
         self._coordinator = coordinator
         self._clock = clock
         self._freer = freer
+        self._courier: Courier = courier or NoCourier()
 
     @property
     def backend_hash(self) -> str:
@@ -40,23 +62,39 @@ class Decisions:
         """Record what is asked for, if it may be, and apply it; returns what is recorded."""
         located = ask._replace(participants=[self._located(one) for one in ask.participants])
 
-        async def decide(tx: Transaction) -> State:
+        async def decide(tx: Transaction) -> Outcome:
             record, marker = await self._coordinator.known(tx, txn_id)
-            outcome = rules.recorded(record, marker, located)
-            if isinstance(outcome, TxnMarker):
-                return rules.state_of(outcome)
+            found = rules.recorded(record, marker, located)
+            if isinstance(found, TxnMarker):
+                return Outcome(rules.state_of(found))
             is_decided = record is not None and rules.state_of(record) is not State.PENDING
-            return await self._advance(tx, txn_id, outcome, is_decided=is_decided)
+            return await self._advance(tx, txn_id, found, is_decided=is_decided)
 
-        state = await self._store.transact(decide)
-        if failpoint.ARMED:
-            failpoint.hit("txn.decide.answer")
-        return await self._reached_all(txn_id, state)
+        return await self._bring(txn_id, await self._store.transact(decide))
+
+    async def settle(self, txn_id: str, decision: Decision) -> State:
+        """A lease of the transaction ends in another process, and with it the transaction."""
+
+        async def settle(tx: Transaction) -> Outcome:
+            record, marker = await self._coordinator.known(tx, txn_id)
+            if record is None:
+                return Outcome(State(decision.value) if marker is None else rules.state_of(marker))
+            state = await self._coordinator.follow(tx, txn_id, record, decision)
+            return Outcome(state, record)
+
+        return await self._bring(txn_id, await self._store.transact(settle))
+
+    async def settle_single(self, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
+        """The same for a lease that is no part of a transaction of several; its own service ends it."""
+        await self._courier.apply_single(txn_id, decision, members)
+
+    async def keep(self, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+        return await self._courier.keep(txn_id, expires_at_ms, members)
 
     async def apply(self, txn_id: str) -> State:
         """Apply what is recorded, without a word on what it should be."""
 
-        async def apply(tx: Transaction) -> State:
+        async def apply(tx: Transaction) -> Outcome:
             record, marker = await self._coordinator.known(tx, txn_id)
             if record is None:
                 return _marked(marker)
@@ -64,72 +102,105 @@ class Decisions:
                 raise TxnPending("transaction decision not recorded")
             return await self._advance(tx, txn_id, record, is_decided=True)
 
-        return await self._reached_all(txn_id, await self._store.transact(apply))
+        return await self._bring(txn_id, await self._store.transact(apply))
 
     async def replay(self, txn_id: str) -> State:
         """Apply what is recorded again; a pending transaction whose time is over is rolled back."""
 
-        async def replay(tx: Transaction) -> State:
+        async def replay(tx: Transaction) -> Outcome:
             record, marker = await self._coordinator.known(tx, txn_id)
             if record is None:
                 return _marked(marker)
             if rules.state_of(record) is State.PENDING:
                 if await self.lives_until_ms(tx, txn_id, record) > self._clock.now_ms():
-                    return State.PENDING
+                    return Outcome(State.PENDING)
                 record.state = State.ROLLBACK
             return await self._advance(tx, txn_id, record, is_decided=True)
 
-        return await self._store.transact(replay)
+        outcome = await self._store.transact(replay)
+        await self._round(txn_id, outcome)
+        return outcome.state
 
     async def resume(self, due: Due) -> None:
         """For the sweep: go on with what is due. A stale entry of the order goes."""
 
-        async def resume(tx: Transaction) -> None:
+        async def resume(tx: Transaction) -> Outcome:
             record = await RECORDS.get(tx, due.txn_id)
             if record is None or record.due_at_ms != due.at_ms:
                 tx.delete(due.key)
-                return
-            now_ms = self._clock.now_ms()
+                return Outcome(State.PENDING)
             is_decided = rules.state_of(record) is not State.PENDING
             if not is_decided:
                 until_ms = await self.lives_until_ms(tx, due.txn_id, record)
-                if until_ms > now_ms:
+                if until_ms > self._clock.now_ms():
                     put_record(tx, due.txn_id, record, due_at_ms=until_ms)
-                    return
+                    return Outcome(State.PENDING)
                 record.state = State.ROLLBACK
-            rules.merge_participants(record, self._coordinator.located(await held_members(tx, due.txn_id)))
-            await self._advance(tx, due.txn_id, record, is_decided=is_decided)
+            rules.hold(record, self._coordinator.located(await held_members(tx, due.txn_id)))
+            return await self._advance(tx, due.txn_id, record, is_decided=is_decided)
 
-        await self._store.transact(resume)
+        await self._round(due.txn_id, await self._store.transact(resume))
 
     async def lives_until_ms(self, tx: Transaction, txn_id: str, record: TxnRecord) -> int:
         """A pending transaction lives as long as the last lease of it, or as it was told to."""
         held = await held_members(tx, txn_id)
         return max(record.expires_at_ms, await last_lease_ends_ms(tx, txn_id, held))
 
-    async def _advance(self, tx: Transaction, txn_id: str, record: TxnRecord, *, is_decided: bool) -> State:
+    async def _advance(self, tx: Transaction, txn_id: str, record: TxnRecord, *, is_decided: bool) -> Outcome:
         freed = rules.local_members(record, self.backend_hash)
         state = await self._coordinator.advance(tx, txn_id, record, is_decided=is_decided)
         if state is not State.PENDING:
             tx.after_commit(lambda _: self._freer.freed(freed))
-        return state
+        return Outcome(state, record)
 
-    async def _reached_all(self, txn_id: str, state: State) -> State:
+    # -- after the commit
+
+    async def _bring(self, txn_id: str, outcome: Outcome) -> State:
         """The decision stands; whoever asked for it is told if it has not reached everybody yet."""
-        record = None if state is State.PENDING else await RECORDS.get(self._store, txn_id)
-        if record is None or rules.is_applied(record):
-            return state
-        missing = sorted({one.backend_hash for one in record.participants if not one.is_applied})
-        raise TxnFanoutFailed(
-            f"{state} is recorded and is tried again: "
-            + ", ".join(f"({one}): no endpoint" for one in missing)
-        )
+        if failpoint.ARMED:
+            failpoint.hit("txn.recorded")
+        if outcome.state is State.PENDING and outcome.record is not None:
+            await self._courier.keep(txn_id, 0, rules.local_members(outcome.record, self.backend_hash))
+        problems = await self._round(txn_id, outcome)
+        if problems:
+            raise TxnFanoutFailed(f"{outcome.state} is recorded and is tried again: {', '.join(problems)}")
+        return outcome.state
+
+    async def _round(self, txn_id: str, outcome: Outcome) -> list[str]:
+        """To everybody whom a decision has not reached; what was wrong with those it did not reach now either."""
+        record = outcome.record
+        for _ in range(ROUNDS_MAX):
+            if record is None or outcome.state is State.PENDING or rules.is_applied(record):
+                return []
+            brought = await self._courier.bring(txn_id, record)
+            if failpoint.ARMED:
+                failpoint.hit("txn.brought")
+            if brought.reached:
+                record = await self._finish(txn_id, record, brought.reached)
+                if failpoint.ARMED:
+                    failpoint.hit("txn.finished")
+            if brought.problems:
+                return brought.problems
+        return ["others join faster than the decision is brought"]
+
+    async def _finish(self, txn_id: str, brought: TxnRecord, islands: Sequence[str]) -> TxnRecord | None:
+        """Mark what was reached; the record that is left, if any."""
+
+        async def finish(tx: Transaction) -> TxnRecord | None:
+            record = await RECORDS.get(tx, txn_id)
+            if record is None:
+                return None
+            rules.mark_brought(record, brought, islands)
+            self._coordinator.finish(tx, txn_id, record)
+            return record
+
+        return await self._store.transact(finish)
 
     def _located(self, participant: Participant) -> Participant:
         return participant._replace(backend_hash=participant.backend_hash or self.backend_hash)
 
 
-def _marked(marker: TxnMarker | None) -> State:
+def _marked(marker: TxnMarker | None) -> Outcome:
     if marker is None:
         raise TxnNotFound("no such transaction")
-    return rules.state_of(marker)
+    return Outcome(rules.state_of(marker))

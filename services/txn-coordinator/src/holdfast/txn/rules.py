@@ -116,10 +116,31 @@ def local_members(record: TxnRecord, backend_hash: str) -> list[Member]:
     ]
 
 
-def mark_applied(record: TxnRecord, backend_hash: str, *, is_local: bool = False) -> None:
+def hold(record: TxnRecord, participants: Sequence[Participant]) -> None:
+    """These hold a lease of the transaction right now: whatever reached them before, they are part of it again."""
+    merge_participants(record, participants)
+    held = {(one.member.namespace, one.member.key, one.backend_hash) for one in participants}
+    for one in record.participants:
+        if (one.namespace, one.key, one.backend_hash) in held:
+            one.is_applied = False
+
+
+def mark_applied(record: TxnRecord, backend_hash: str) -> None:
     """The decision has reached all participants of an island."""
     for one in record.participants:
-        if one.backend_hash == backend_hash or (is_local and not one.backend_hash):
+        if one.backend_hash in ("", backend_hash):
+            one.is_applied = True
+
+
+def mark_brought(record: TxnRecord, brought: TxnRecord, islands: Sequence[str]) -> None:
+    """The decision has reached what `brought` names of these islands; who came later is not among them."""
+    reached = {
+        (one.namespace, one.key, one.backend_hash)
+        for one in brought.participants
+        if one.backend_hash in islands
+    }
+    for one in record.participants:
+        if (one.namespace, one.key, one.backend_hash) in reached:
             one.is_applied = True
 
 

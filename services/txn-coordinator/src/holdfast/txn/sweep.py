@@ -16,6 +16,8 @@ from holdfast.txn.decisions import Decisions
 from holdfast.txn.records import MARKERS, Due, due_bounds, marker_due_bounds
 
 PAGE = 128
+AT_ONCE_MAX = 16
+FAILURE_PAUSE_S = 1.0
 
 _log = get_logger("txn.sweep")
 
@@ -28,8 +30,10 @@ class Sweep:
         self._decisions = decisions
         self._clock = clock
         self._interval_ms = max(1, int(interval_s * 1000))
+        self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
         self._earlier = asyncio.Event()
         self._next_ms = 0
+        self._has_failed = False
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -55,8 +59,11 @@ class Sweep:
                 self._next_ms = min(self._next_ms, await self._first_due_ms())
             except HoldfastError as error:
                 _log.warn("txn.sweep.failed", reason=error.detail)
-                is_more = False
+                is_more, self._has_failed = False, True
             rest_s = 0.0 if is_more else max(0.001, (self._next_ms - self._clock.now_ms()) / 1000)
+            if self._has_failed:
+                rest_s = max(rest_s, FAILURE_PAUSE_S)  # What failed is due still.
+                self._has_failed = False
             with suppress(TimeoutError):
                 async with asyncio.timeout(rest_s):
                     await self._earlier.wait()
@@ -65,12 +72,19 @@ class Sweep:
         """One page of what is due now; whether there may be more."""
         now_ms = self._clock.now_ms()
         due = await self._store.range(*due_bounds(now_ms), limit=PAGE, keys_only=True)
-        for record in due:
-            await self._decisions.resume(Due(record))
+        await asyncio.gather(*(self._resume(Due(record)) for record in due))
         markers = await self._store.range(*marker_due_bounds(now_ms), limit=PAGE, keys_only=True)
         if markers:
             await self._forget([Due(record) for record in markers])
         return len(due) == PAGE or len(markers) == PAGE
+
+    async def _resume(self, due: Due) -> None:
+        async with self._at_once:
+            try:
+                await self._decisions.resume(due)
+            except HoldfastError as error:
+                self._has_failed = True
+                _log.warn("txn.resume.failed", txn_id=due.txn_id, reason=error.detail)
 
     async def _forget(self, dues: list[Due]) -> None:
         async def forget(tx: Transaction) -> None:
