@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from holdfast.common import failpoint
 from holdfast.queue.errors import NoMessages, QueueBusy
 from holdfast.queue.limits import QueueLimits
 from holdfast.queue.messages import Availability, Delivery, DequeueOrder, Policy
@@ -283,3 +284,29 @@ async def test_a_pace_wakes_its_waiting_consumers_in_time(live: Queue) -> None:
     deliveries = [await live.dequeue(wait_s=None) for _ in range(25)]
 
     assert len({delivery.message.message_id for delivery in deliveries}) == 25
+
+
+async def test_an_ack_whose_caller_hangs_up_frees_the_stream_all_the_same(queue: Queue) -> None:
+    await queue.enqueue()
+    await queue.enqueue()
+    stream = queue.service.subscribe(DequeueOrder(ORDERS, "worker", wait_s=None, count_max=1))
+    [first] = await stream.next()
+    acking = asyncio.create_task(queue.ack(first))
+    await asyncio.sleep(0)
+    acking.cancel()
+    await asyncio.gather(acking, return_exceptions=True)
+
+    [second] = await asyncio.wait_for(stream.next(), 30)
+
+    assert second.message.message_id != first.message.message_id
+    await stream.aclose()
+
+
+async def test_a_message_whose_claim_failed_goes_to_the_next_one(queue: Queue) -> None:
+    waiting = await start(queue)
+    with failpoint.armed("queue.claim.commit:error*1"):
+        await queue.enqueue()
+        with pytest.raises(failpoint.FailpointError):
+            await waiting
+
+    assert (await queue.dequeue()).message.attempts == 1

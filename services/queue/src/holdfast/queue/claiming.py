@@ -15,7 +15,7 @@ from holdfast.queue.dispatcher import Dispatcher
 from holdfast.queue.dispatchers import Dispatchers
 from holdfast.queue.ending import Endings
 from holdfast.queue.messages import Delivery, DequeueOrder
-from holdfast.queue.records import MESSAGES, TAKEN, Writes
+from holdfast.queue.records import MESSAGES, Writes
 from holdfast.queue.rules import Fate
 from holdfast.queue.view import WallTime, delivery_view
 from holdfast.queue.window import Entry
@@ -94,7 +94,7 @@ class Claims:
         try:
             revision = await self._store.commit(writes.batch)
         except Conflict:
-            await self.read_again(queue, [entry for entry, _, _ in claims])
+            await queue.read_again([entry for entry, _, _ in claims])
             return False
         except asyncio.CancelledError:
             # The commit may still happen. Nobody is left to hold what it claims, so it is given back.
@@ -111,13 +111,3 @@ class Claims:
         if failpoint.ARMED:
             failpoint.hit("queue.claim.answer")
         return True
-
-    async def read_again(self, queue: Dispatcher, entries: Sequence[Entry]) -> None:
-        """Somebody was faster: see what they made of these."""
-        for entry in entries:
-            queue.window.forget(entry.message_id)
-            taken_key = queue.keys.taken(entry.message_id)
-            found = await self._store.get_many([taken_key, entry.key])
-            record = found.get(taken_key) or found.get(entry.key)
-            if record is not None:
-                queue.tell([Entry(entry.message_id, record.key, record.mod_revision, TAKEN.decode(record))])

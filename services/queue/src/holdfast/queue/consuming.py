@@ -35,6 +35,7 @@ class Consumers:
             return deliveries
         if order.wait_s == 0:
             raise NoMessages("no messages available")
+        queue = await self.opened(order)  # An idle queue may have been forgotten while a claim failed.
         with self.counted(queue):
             return await self.awaited(queue, order)
 
@@ -76,9 +77,13 @@ class Consumers:
     async def _claim(self, queue: Dispatcher, entries: list[Entry], order: DequeueOrder) -> list[Delivery]:
         asked_s = order.visibility_s or queue.policy.visibility_s or self._limits.visibility_s_default
         visibility_s = min(asked_s, self._limits.visibility_s_max)
-        if order.txn_id or order.with_state:
-            return await self._joint_claims.claim(queue, entries, order, visibility_s)
-        return await self._claims.claim(queue, entries, order, visibility_s)
+        is_joint = bool(order.txn_id) or order.with_state
+        claims = self._joint_claims if is_joint else self._claims
+        try:
+            return await claims.claim(queue, entries, order, visibility_s)
+        except BaseException:  # Whatever ends this, what was handed out and not claimed must not be lost.
+            queue.put_back(entries)
+            raise
 
 
 async def _turn(queue: Dispatcher, order: DequeueOrder, until_s: float | None) -> list[Entry]:

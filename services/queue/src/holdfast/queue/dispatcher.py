@@ -14,11 +14,13 @@ from holdfast.queue.messages import QueueAddress
 from holdfast.queue.pace import Pace
 from holdfast.queue.records import MESSAGES, POLICIES, READY, TAKEN, keys_of
 from holdfast.queue.window import Entry, Order, Window
+from holdfast.storage.errors import StorageError
 from holdfast.storage.layers_pb2 import MessageState, QueuePolicy
 from holdfast.storage.port import RANGE_LIMIT_MAX, Record, Store
 from holdfast.storage.tables import Table
 
 WINDOW_PAGES = 4
+RETRY_S = 1.0
 CACHED_MESSAGE_BYTES_MAX = 4 << 10  # A larger one is read when it leaves.
 
 
@@ -103,10 +105,34 @@ class Dispatcher:
 
     def reset(self) -> None:
         """Memory may be wrong: read again. The consumers stay in the line."""
+        forgotten = self.window
         self.window = Window(WINDOW_PAGES * self._limits.page_entries)
         self.is_loaded = False
+        forgotten.end_streams()
         if self._line or self.watchers:
-            self._surroundings.spawn(self.load())
+            self._surroundings.spawn(self._load_again())
+
+    async def _load_again(self) -> None:
+        """For those in the line, who would not ask a second time."""
+        while not self.is_loaded:
+            try:
+                await self.load()
+            except StorageError:
+                await asyncio.sleep(RETRY_S)
+
+    async def read_again(self, entries: Sequence[Entry]) -> None:
+        """Somebody was faster, or nobody knows how a commit ended: see what became of these."""
+        for entry in entries:
+            self.window.forget(entry.message_id)
+            record = await self._latest(entry)
+            if record is not None:
+                self.tell([Entry(entry.message_id, record.key, record.mod_revision, TAKEN.decode(record))])
+
+    async def _latest(self, entry: Entry) -> Record | None:
+        """As it will be when everything under way is durable."""
+        taken_key = self.keys.taken(entry.message_id)
+        found = await self._store.transact(lambda tx: tx.get_many([taken_key, entry.key]))
+        return found.get(taken_key) or found.get(entry.key)
 
     async def _read_policy(self) -> None:
         self.set_policy(await POLICIES.get(self._store, *self.address) or QueuePolicy())
@@ -193,7 +219,7 @@ class Dispatcher:
         entries: list[Entry] = []
         while len(entries) < count_max:
             if self.window.gap(self._clock.now_ms()) is not None:
-                await self._close_gaps()
+                await self._close_gaps_holding(entries)
                 if self._line and not entries:
                     return []
             more = self._pop(count_max - len(entries))
@@ -203,6 +229,13 @@ class Dispatcher:
         self._set_timer()
         self._tell_watchers()
         return entries
+
+    async def _close_gaps_holding(self, entries: Sequence[Entry]) -> None:
+        try:
+            await self._close_gaps()
+        except BaseException:  # Whatever ends this, those that were popped already must not be lost.
+            self.put_back(entries)
+            raise
 
     async def head(self) -> Entry | None:
         """The message that would leave next, also if it has to be read first."""
@@ -258,6 +291,8 @@ class Dispatcher:
     async def _read_on(self) -> None:
         try:
             await self._close_gaps()
+        except StorageError:
+            self.reset()
         finally:
             self._is_reading_on = False
         self.pump()

@@ -20,6 +20,8 @@ from holdfast.storage.layers_pb2 import DeadLetterRecord, MessageState, QueueMes
 from holdfast.storage.port import Record, Store, Transaction
 from holdfast.storage.resource import Decision
 
+RETRY_S = 1.0
+
 _log = get_logger("queue.dispatcher")
 
 
@@ -61,8 +63,13 @@ class Endings:
 
         try:
             await self._store.transact(end)
+            if (
+                queue.window.get(entry.message_id) is entry
+            ):  # It was not to be ended after all, or is gone already.
+                await queue.read_again([entry])
         except HoldfastError as error:
             _log.warn("queue.end.failed", reason=error.detail)
+            await asyncio.sleep(RETRY_S)
             queue.reset()
 
     async def _end_in(self, tx: Transaction, address: QueueAddress, message_id: str, record: Record) -> None:

@@ -67,7 +67,7 @@ class JointClaims:
         try:
             deliveries = await self._store.transact(claim)
         except Overtaken:
-            await self._claims.read_again(queue, [entry for entry, _ in carried])
+            await queue.read_again([entry for entry, _ in carried])
         except LeaseHeld as held:
             await self._endings.defer(queue, [entry for entry, _ in carried], held.expires_at_ms)
         except asyncio.CancelledError:

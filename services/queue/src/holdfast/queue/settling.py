@@ -4,6 +4,7 @@ The lease is judged in the very transaction that acts on it. An ack of the ordin
 process remembers of the lease is enough to accept it, because the commit expects it to be true.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
@@ -73,10 +74,12 @@ class Settlements:
         now_ms = self._clock.now_ms()
         writes = Writes()
         correlation_ids: list[str] = []
+        entries: list[Entry] = []
         for claim in claims:
             entry = self._known(claim, now_ms)
             if entry is None:
                 return None
+            entries.append(entry)
             writes.expect(entry.key, entry.revision)
             keys = keys_of(claim.address)
             records.remove(writes, keys, claim.message_id, entry.key, entry.state)
@@ -85,9 +88,19 @@ class Settlements:
             await self._store.commit(writes.batch)
         except Conflict:
             return None
+        except asyncio.CancelledError:
+            for claim, entry in zip(claims, entries, strict=True):
+                self._look_again_later(claim, entry)
+            raise
         for claim in claims:
             self._dispatchers.forget(claim.address, claim.message_id)
         return correlation_ids
+
+    def _look_again_later(self, claim: LeaseClaim, entry: Entry) -> None:
+        """The caller went away; nobody is left to be told how the commit ended."""
+        queue = self._dispatchers.find(claim.address)
+        if queue is not None:
+            self._dispatchers.spawn(queue.read_again([entry]))
 
     def _known(self, claim: LeaseClaim, now_ms: int) -> Entry | None:
         """What is remembered of the delivery, if that is enough to accept the claim."""

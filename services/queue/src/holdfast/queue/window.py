@@ -133,6 +133,11 @@ class Window:
         if entry is not None:
             self._remove(entry)
 
+    def end_streams(self) -> None:
+        """Nobody looks here any more."""
+        for entry in self._entries.values():
+            self._end_stream(entry)
+
     def lift_horizon(self, priority: int) -> None:
         """What follows is a page that was read behind it."""
         self._horizons.pop(priority, None)
