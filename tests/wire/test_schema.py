@@ -16,7 +16,7 @@ from holdfast.client import Client, Lease
 from holdfast.client.testing import TestServer
 
 EXAMPLES: Final = 100
-EXAMPLES_BRIEF: Final = 8
+EXAMPLES_BRIEF: Final = 5
 Operation = APIOperation[Any, Any, Any, Any]
 ANSWER_S: Final = 30.0
 KEY: Final = "held"
@@ -36,7 +36,8 @@ def server() -> Iterator[TestServer]:
 
 @pytest.fixture(scope="module")
 def operations(server: TestServer) -> list[Operation]:
-    schema = schemathesis.openapi.from_dict(httpx.get(f"{server.url}/openapi.json", trust_env=False).json())
+    told = httpx.get(f"{server.url}/openapi.json", trust_env=False, timeout=ANSWER_S).json()
+    schema = schemathesis.openapi.from_dict(told)
     return [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]
 
 
@@ -65,7 +66,11 @@ def fuzz(
     examples: int,
     lease: Lease | None = None,
 ) -> None:
-    """Send examples of one operation; under a lease all of them prove it."""
+    """Send examples of one operation; under a lease all of them prove it.
+
+    What it says it may answer is no fault, such as 503 by a node that leads nobody; 500 is one always.
+    """
+    told = {int(status) for status in operation.definition.raw["responses"] if status != "default"} - {500}
     headers = {} if lease is None else lease.headers()
     query = {} if lease is None else {"key": lease.key, "namespace": lease.namespace}
     strategy = operation.as_strategy(
@@ -83,7 +88,8 @@ def fuzz(
     @given(case=strategy)
     def check(case: Case[Any]) -> None:
         with send(session, server, case) as answer:
-            assert answer.status_code < 500, f"{answer.status_code} to {case.as_curl_command()}"
+            status = answer.status_code
+            assert status < 500 or status in told, f"{status} to {case.as_curl_command()}"
             if "Content-Length" in answer.headers:
                 assert answer.content is not None  # Read to its end, so that the connection is used again.
 
