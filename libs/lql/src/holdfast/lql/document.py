@@ -33,13 +33,17 @@ def parse_document(data: bytes | str) -> Value:
 
 def _parse(text: str) -> Value:
     try:
-        return cast(Value, json.loads(text, parse_int=Number, parse_float=Number, parse_constant=_refuse))
+        return cast(Value, _DECODER.decode(text))
     except RecursionError:
         return _parse_deep(text)
 
 
 def _refuse(name: str) -> Value:
     raise ValueError(f"{name} is no JSON number")
+
+
+# json.loads makes one for every document, which takes as long as reading a small one.
+_DECODER = json.JSONDecoder(parse_int=Number, parse_float=Number, parse_constant=_refuse)
 
 
 class _Next(Enum):

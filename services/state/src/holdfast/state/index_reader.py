@@ -44,10 +44,14 @@ class Sources(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Keys in their order, each with whether it surely matches. `end_key` empty: there are no more."""
+    """Keys in their order, each with whether it surely matches. `end_key` empty: there are no more.
+
+    What the index says of a document is true of every version of it up to `revision`.
+    """
 
     keys: Sequence[tuple[str, bool]]
     end_key: str
+    revision: int
 
 
 Range = Callable[[bytes, bytes, int], Awaitable[list[bytes]]]
@@ -167,6 +171,7 @@ class IndexReader:
     async def _read(
         self, reader: Reader, range_of: Range, sources: Sources, after_key: str, chunk: int
     ) -> Batch | None:
+        revision = self._store.revision
         state = await self._states.get(reader, self._namespace)
         if state.phase != IndexState.READY:
             return None
@@ -186,7 +191,7 @@ class IndexReader:
             # Names of keys are in lower case, so the last A is the one that opens the name.
             _note(found, [key[key.rfind(b"A") + 1 : -1] for key in keys], span.is_exact)
         names = sorted(name for name in found if name > after and (not end or name <= end))
-        return Batch([(name.decode(), found[name]) for name in names], end.decode())
+        return Batch([(name.decode(), found[name]) for name in names], end.decode(), revision)
 
     async def _filtered(self, batch: Batch, filters: Sequence[Postings]) -> Batch:
         """Without the keys that miss one of the other terms. A document that matches all the time has them all the
@@ -198,7 +203,7 @@ class IndexReader:
                 break
             found = await self._with_entry(part.entry, keys)
             keys = [key for key in keys if key in found or key in partial]
-        return Batch([(key, False) for key in keys], batch.end_key)
+        return batch._replace(keys=[(key, False) for key in keys])
 
     async def _with_entry(self, entry: bytes, keys: Sequence[str]) -> set[str]:
         stored = {index_key(self._prefix, entry, key): key for key in keys}

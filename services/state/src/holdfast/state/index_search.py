@@ -1,6 +1,5 @@
 """The index engine: candidates from the index as long as it helps, from a scan where it does not."""
 
-from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -60,24 +59,24 @@ class IndexSearch:
             yield [Candidate(key, None, is_sure=True) for key, _ in keys]
             return
         for start in range(0, len(keys), FETCHED_DOCUMENTS):
-            page = keys[start : start + FETCHED_DOCUMENTS]
+            page = batch._replace(keys=keys[start : start + FETCHED_DOCUMENTS])
             yield await self._fetched(namespace, page, wants_documents)
 
-    async def _fetched(
-        self, namespace: str, keys: Sequence[tuple[str, bool]], wants_documents: bool
-    ) -> list[Candidate]:
-        """Documents are looked at again even if the index is sure: they may have changed since."""
+    async def _fetched(self, namespace: str, batch: Batch, wants_documents: bool) -> list[Candidate]:
+        """A document that changed since the index was read is looked at again, however sure the index was."""
         stored = {
-            key: DOCUMENTS.key(namespace, key) for key, is_sure in keys if wants_documents or not is_sure
+            key: DOCUMENTS.key(namespace, key)
+            for key, is_sure in batch.keys
+            if wants_documents or not is_sure
         }
         records = await self._store.get_many(list(stored.values()))
         found: list[Candidate] = []
-        for key, _ in keys:
+        for key, is_sure in batch.keys:
             if key not in stored:
                 found.append(Candidate(key, None, is_sure=True))
                 continue
             record = records.get(stored[key])
             document = None if record is None else DOCUMENTS.decode(record)
-            if document is not None and is_visible(key, document):
-                found.append(Candidate(key, document))
+            if record is not None and document is not None and is_visible(key, document):
+                found.append(Candidate(key, document, is_sure and record.mod_revision <= batch.revision))
         return found

@@ -27,10 +27,8 @@ class DocumentMatcher:
         self._matcher = Matcher(selector, now_ns=now_ns)
         self._large = LargeMatcher(selector, now_ns=now_ns)
         self._turn_bytes = 0
-        self.seen_count = 0
 
     async def matches(self, member: Member, document: Document) -> bool:
-        self.seen_count += 1
         if self._is_match_all:
             return True
         content = document.content

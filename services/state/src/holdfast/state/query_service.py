@@ -62,13 +62,13 @@ class QueryService:
         index_seq = self._store.revision
         try:
             async with aclosing(self._candidates(engine, query, after_key, now_ns)) as candidates:
-                matches, has_more = await self._collect(query, matcher, candidates)
+                matches, has_more, seen_count = await self._collect(query, matcher, candidates)
         finally:
             await matcher.aclose()
         cursor = encode_cursor(engine, matches[-1].key) if has_more else ""
         if engine is Engine.SCAN or not (matches or await self.index_seq(query.namespace)):
-            return Page(query, matches, cursor, 0, {}, matcher.seen_count)
-        return Page(query, matches, cursor, index_seq, await self._metadata(query), matcher.seen_count)
+            return Page(query, matches, cursor, 0, {}, seen_count)
+        return Page(query, matches, cursor, index_seq, await self._metadata(query), seen_count)
 
     async def flush(self, namespace: str) -> int:
         """The revision of an index that never lags behind; 0: there is nothing in it."""
@@ -101,14 +101,15 @@ class QueryService:
 
     async def _collect(
         self, query: QueryRequest, matcher: DocumentMatcher, candidates: Candidates
-    ) -> tuple[list[Match], bool]:
-        """The matches of one page, and whether others may follow."""
+    ) -> tuple[list[Match], bool, int]:
+        """The matches of one page, whether others may follow, and how many documents were looked at."""
         matches: list[Match] = []
-        held_bytes = 0
+        held_bytes = seen_count = 0
         async for page in candidates:
             for candidate in page:
                 if len(matches) == query.limit:
-                    return matches, True
+                    return matches, True, seen_count
+                seen_count += 1
                 if not await self._is_match(query, matcher, candidate):
                     continue
                 document = candidate.document if query.returns_documents else None
@@ -116,7 +117,7 @@ class QueryService:
                     held_bytes += len(document.content.inline)
                     document = document if held_bytes <= HELD_BYTES_MAX else None
                 matches.append(Match(candidate.key, document))
-        return matches, False
+        return matches, False, seen_count
 
     async def _is_match(self, query: QueryRequest, matcher: DocumentMatcher, candidate: Candidate) -> bool:
         if candidate.is_sure or candidate.document is None:
