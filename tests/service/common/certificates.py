@@ -1,11 +1,15 @@
 """A private CA and bundles signed by it, made for one test run."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+BOTH_USES: Final = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
 class Authority:
@@ -22,23 +26,27 @@ class Authority:
             .sign(self._key, None)
         )
 
-    def issue(self, common_name: str) -> tuple[x509.Certificate, Ed25519PrivateKey]:
+    def issue(
+        self, common_name: str, uri: str = "", uses: Sequence[x509.ObjectIdentifier] = BOTH_USES
+    ) -> tuple[x509.Certificate, Ed25519PrivateKey]:
         key = Ed25519PrivateKey.generate()
-        uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        names = [x509.DNSName("*"), *([x509.UniformResourceIdentifier(uri)] if uri else [])]
         authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         certificate = (
             _builder(_name(common_name), self._name, key)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName("*")]), critical=False)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(authority, critical=False)
             .sign(self._key, None)
         )
         return certificate, key
 
-    def bundle(self, common_name: str) -> bytes:
-        certificate, key = self.issue(common_name)
+    def bundle(
+        self, common_name: str, uri: str = "", uses: Sequence[x509.ObjectIdentifier] = BOTH_USES
+    ) -> bytes:
+        certificate, key = self.issue(common_name, uri, uses)
         return pem(self.certificate) + pem(certificate) + pem(key)
 
 

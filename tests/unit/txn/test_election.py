@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from random import Random
 
 import pytest
@@ -36,6 +37,9 @@ class Cluster:
         assert leader is not None
         return leader
 
+    def is_led_by_another(self, than: SimulatedNode) -> bool:
+        return self.leader() not in (None, than)
+
     def followers(self) -> list[SimulatedNode]:
         return [node for node in self.nodes if node is not self.leader()]
 
@@ -60,6 +64,10 @@ async def cluster(count: int, seed: int = 1, quorum: int | None = None) -> Async
         watching.cancel()
         for node in nodes:
             await node.kill()
+
+
+def _has_no_term(node: SimulatedNode) -> bool:
+    return node.term() is None
 
 
 def simulated(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
@@ -125,7 +133,7 @@ async def test_a_leader_without_a_quorum_stops_deciding_within_one_lease() -> No
             await asyncio.sleep(3)
             nodes.network.isolate(leader.node.id)
 
-            await until(lambda leader=leader: leader.term() is None, within_s=PACE.ttl_s)  # type: ignore[misc]
+            await until(partial(_has_no_term, leader), within_s=PACE.ttl_s)
             assert leader.election is not None
             with pytest.raises(TcUnavailable):
                 check_term(leader.election, old_term or 0)
@@ -169,7 +177,7 @@ async def test_a_leader_that_was_frozen_wakes_up_without_the_lead() -> None:
             leader = await nodes.elected()
             old_term = leader.term() or 0
             leader.is_running.clear()
-            await until(lambda leader=leader: nodes.leader() not in (None, leader), within_s=2 * FAILOVER_S)  # type: ignore[misc]
+            await until(partial(nodes.is_led_by_another, leader), within_s=2 * FAILOVER_S)
 
             leader.is_running.set()
             await asyncio.sleep(1)
