@@ -6,7 +6,7 @@ from multiprocessing.context import ForkServerContext
 import pytest
 
 from holdfast.common.clock import SteadyClock
-from tests.system import attachment_crasher, lease_crasher, queue_crasher
+from tests.system import attachment_crasher, lease_crasher, queue_crasher, split_plane
 from tests.system.lease_time import ShiftedClock
 
 
@@ -14,7 +14,7 @@ from tests.system.lease_time import ShiftedClock
 def processes() -> ForkServerContext:
     """Children of a process that has imported everything already: a life costs a tenth of a second."""
     context = multiprocessing.get_context("forkserver")
-    mortals = (lease_crasher, attachment_crasher, queue_crasher)
+    mortals = (lease_crasher, attachment_crasher, queue_crasher, split_plane)
     context.set_forkserver_preload([module.__name__ for module in mortals])
     return context
 

@@ -73,6 +73,13 @@ class SplitPlane:
         process.start()
         self._processes[role] = process
 
+    async def restart(self, role: Role, failpoints: str = "") -> None:
+        """Kill it if it lives, and wait until it is back."""
+        self.kill(role)
+        self.start(role, failpoints)
+        for other in (role, Role.GATEWAY):
+            await self.ready(other)
+
     def kill(self, role: Role) -> None:
         process = self._processes[role]
         process.kill()

@@ -151,7 +151,8 @@ class StateService:
             stage = await STAGES.get(tx, txn_id, *member)
             if stage is None:
                 continue
-            STAGES.delete(tx, txn_id, *member)
+            if not (failpoint.ARMED and failpoint.hit("state.apply.stays_staged")):
+                STAGES.delete(tx, txn_id, *member)
             is_charged = is_charged or bool(stage.charged_bytes)
             await attachment_records.apply(tx, txn_id, member, stage, decision)
             if decision is Decision.COMMIT:

@@ -1,0 +1,152 @@
+"""One transaction over two keys and a message of a split plane: begun, ended, and looked at when all has healed."""
+
+import json
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import httpx
+
+from holdfast.common.ids import new_xid
+from holdfast.storage.keys import prefix_range
+from holdfast.storage.layers import DOCUMENTS, held_range, held_txn_of
+from holdfast.storage.port import Store
+from tests.system.split_plane import HEAL_S, SplitPlane
+from tests.wire.lockd.queue_wire import MULTIPART, deliveries, message_body
+
+KEYS: Final = ("first", "second")
+
+
+class Seen(NamedTuple):
+    """What everybody can see of a transaction."""
+
+    documents: tuple[Any, ...]
+    versions: tuple[int, ...]
+    writes: tuple[int, ...]
+    """How often each document was written: a decision that is applied twice shows here."""
+    is_acked: bool
+
+    @property
+    def is_committed(self) -> bool:
+        once = (1,) * len(KEYS)
+        return self == Seen(({"n": 1},) * len(KEYS), once, once, is_acked=True)
+
+    @property
+    def is_rolled_back(self) -> bool:
+        never = (0,) * len(KEYS)
+        return self == Seen((None,) * len(KEYS), never, never, is_acked=False)
+
+
+class SplitTransaction:
+    """Its keys and its queue are named after it, so that no other is in its way."""
+
+    def __init__(self, plane: SplitPlane, ttl_s: int = 30) -> None:
+        self.plane = plane
+        self.txn_id = new_xid()
+        self.queue = f"q-{self.txn_id}"
+        self._ttl_s = ttl_s
+        self._leases: list[dict[str, Any]] = []
+        self._message: dict[str, Any] = {}
+
+    async def begin(self) -> None:
+        """Both keys staged, the message taken."""
+        body = message_body(b"work", queue=self.queue)
+        _ok(await self.plane.client.post("/v1/queue/enqueue", content=body, headers=MULTIPART))
+        for name in KEYS:
+            lease = _ok(await self._post("/v1/acquire", **self._wish(name), txn_id=self.txn_id)).json()
+            self._leases.append(lease)
+            _ok(
+                await self.plane.client.post(
+                    "/v1/update", params={"key": lease["key"]}, content=b'{"n":1}', headers=_claim(lease)
+                )
+            )
+        taken = _ok(await self._dequeue(txn_id=self.txn_id, visibility_timeout_seconds=self._ttl_s))
+        ((self._message, _),) = deliveries(taken.headers["content-type"], taken.content)
+
+    async def release(self, *, rollback: bool = False) -> httpx.Response | None:
+        """None: nobody answered."""
+        lease = self._leases[0]
+        claim = {name: lease[name] for name in ("key", "lease_id", "txn_id")}
+        with suppress(httpx.TransportError):
+            return await self.plane.client.post(
+                "/v1/release", json={**claim, "rollback": rollback}, headers=_claim(lease)
+            )
+        return None
+
+    async def ack(self) -> httpx.Response:
+        names = ("queue", "message_id", "lease_id", "txn_id", "fencing_token", "meta_etag")
+        return await self._post("/v1/queue/ack", **{name: self._message[name] for name in names})
+
+    async def decide(self, state: str) -> httpx.Response:
+        return await self._post("/v1/txn/decide", txn_id=self.txn_id, state=state)
+
+    async def replay(self) -> str:
+        told: str = _ok(await self._post("/v1/txn/replay", txn_id=self.txn_id)).json()["state"]
+        return told
+
+    async def healed(self, store: Store) -> Seen:
+        """What is there when nothing of it is under way any more."""
+
+        async def is_over() -> bool:
+            return not await leftovers(store, self.txn_id)
+
+        await self.plane.until(is_over, HEAL_S)
+        return await self._seen(store)
+
+    async def _seen(self, store: Store) -> Seen:
+        documents: list[Any] = []
+        versions: list[int] = []
+        for name in KEYS:
+            answer = await self.plane.client.post("/v1/get", params={"key": self.key(name), "public": "1"})
+            assert answer.status_code in (200, 204), answer.text
+            documents.append(json.loads(answer.content) if answer.status_code == 200 else None)
+            versions.append(int(answer.headers.get("x-key-version", 0)))
+        records = [await store.get(DOCUMENTS.key("default", self.key(name))) for name in KEYS]
+        writes = tuple(0 if record is None else record.version for record in records)
+        taken = await self._dequeue(wait_seconds=-1)
+        assert taken.status_code in (200, 409), taken.text
+        return Seen(tuple(documents), tuple(versions), writes, is_acked=taken.status_code == 409)
+
+    async def is_free(self) -> bool:
+        """Whether everybody can have its keys."""
+        answers = [await self._post("/v1/acquire", **self._wish(name)) for name in KEYS]
+        return all(answer.status_code == 200 for answer in answers)
+
+    def key(self, name: str) -> str:
+        return f"{name}-{self.txn_id}"
+
+    def _wish(self, name: str) -> dict[str, object]:
+        return {"key": self.key(name), "owner": "worker", "ttl_seconds": self._ttl_s, "block_seconds": -1}
+
+    async def _dequeue(self, **more: object) -> httpx.Response:
+        return await self._post("/v1/queue/dequeue", queue=self.queue, owner="worker", **more)
+
+    async def _post(self, path: str, **body: object) -> httpx.Response:
+        return await self.plane.client.post(path, json=body)
+
+
+async def leftovers(store: Store, txn_id: str) -> list[bytes]:
+    """Records that only a transaction under way may have."""
+    found: list[bytes] = []
+    for name in ("txn", "stage"):
+        start, end = prefix_range((name,))
+        found += [
+            record.key
+            for record in await store.range(start, end, limit=1000, keys_only=True)
+            if txn_id.encode() in record.key
+        ]
+    start, end = held_range()
+    held = await store.range(start, end, limit=1000, keys_only=True)
+    return found + [record.key for record in held if held_txn_of(record.key) == txn_id]
+
+
+def _claim(lease: dict[str, Any]) -> dict[str, str]:
+    return {
+        "X-Lease-ID": lease["lease_id"],
+        "X-Txn-ID": lease["txn_id"],
+        "X-Fencing-Token": str(lease["fencing_token"]),
+    }
+
+
+def _ok(answer: httpx.Response) -> httpx.Response:
+    assert answer.status_code == 200, answer.text
+    return answer
