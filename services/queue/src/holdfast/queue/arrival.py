@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from holdfast.common import failpoint
@@ -120,8 +122,9 @@ class Arrivals:
             failpoint.hit("queue.enqueue.answer")
 
     def _tell(self, arrivals: Sequence[Arrival], revision: int) -> None:
+        for address, group in groupby(arrivals, attrgetter("address")):
+            self._dispatchers.tell(address, [arrival.entry(revision) for arrival in group])
         for arrival in arrivals:
-            self._dispatchers.tell(arrival.address, [arrival.entry(revision)])
             if arrival.state.deadline_ms:
                 self._deadlines.told(arrival.state.deadline_ms)
 

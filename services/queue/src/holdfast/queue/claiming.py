@@ -6,6 +6,7 @@ fails, the record is read again, and the consumer goes on waiting.
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
@@ -22,6 +23,15 @@ from holdfast.queue.window import Entry
 from holdfast.storage.errors import Conflict, StorageError
 from holdfast.storage.layers_pb2 import MessageState, QueueMessage
 from holdfast.storage.port import Store
+
+
+class Claim(NamedTuple):
+    """One message on its way to its consumer."""
+
+    entry: Entry
+    place: bytes
+    state: MessageState
+    message: QueueMessage
 
 
 class Claims:
@@ -41,7 +51,7 @@ class Claims:
         carried = await self.carried(queue, entries)
         now_ms = self._clock.now_ms()
         writes = Writes()
-        claims: list[tuple[Entry, MessageState, QueueMessage]] = []
+        claims: list[Claim] = []
         for entry, message in carried:
             state = rules.claimed(
                 entry.state,
@@ -53,14 +63,14 @@ class Claims:
                 now_ms=now_ms,
             )
             writes.expect(entry.key, entry.revision)
-            records.take(writes, keys, entry.message_id, entry.key, state)
-            claims.append((entry, state, message))
+            place = records.take(writes, keys, entry.message_id, entry.key, state)
+            claims.append(Claim(entry, place, state, message))
         if not claims or not await self._commit(queue, writes, claims):
             return []
         time = WallTime(self._clock)
         return [
             delivery_view(queue.address, entry.message_id, message, state, time)
-            for entry, state, message in claims
+            for entry, _, state, message in claims
         ]
 
     async def carried(self, queue: Dispatcher, entries: Sequence[Entry]) -> list[tuple[Entry, QueueMessage]]:
@@ -83,22 +93,17 @@ class Claims:
             carried.append((entry, message))
         return carried
 
-    async def _commit(
-        self,
-        queue: Dispatcher,
-        writes: Writes,
-        claims: Sequence[tuple[Entry, MessageState, QueueMessage]],
-    ) -> bool:
+    async def _commit(self, queue: Dispatcher, writes: Writes, claims: Sequence[Claim]) -> bool:
         if failpoint.ARMED:
             failpoint.hit("queue.claim.commit")
         try:
             revision = await self._store.commit(writes.batch)
         except Conflict:
-            await queue.read_again([entry for entry, _, _ in claims])
+            await queue.read_again([claim.entry for claim in claims])
             return False
         except asyncio.CancelledError:
             # The commit may still happen. Nobody is left to hold what it claims, so it is given back.
-            for entry, state, _ in claims:
+            for entry, _, state, _ in claims:
                 self._dispatchers.spawn(
                     self._endings.give_back(queue.address, entry.message_id, state.lease_id)
                 )
@@ -106,8 +111,9 @@ class Claims:
         except StorageError:
             queue.reset()
             raise
-        for entry, state, _ in claims:
-            queue.taken(entry, queue.keys.taken(entry.message_id), state, revision)
+        for entry, place, state, _ in claims:
+            queue.window.taken(entry, place, state, revision)
+        queue.set_timer()
         if failpoint.ARMED:
             failpoint.hit("queue.claim.answer")
         return True

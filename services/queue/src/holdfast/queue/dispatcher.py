@@ -195,7 +195,7 @@ class Dispatcher:
     def taken(self, entry: Entry, key: bytes, state: MessageState, revision: int) -> None:
         """What was handed out is claimed, until its lease is over."""
         self.window.taken(entry, key, state, revision)
-        self._set_timer()
+        self.set_timer()
 
     def forget(self, message_id: str) -> None:
         """It is gone from this queue."""
@@ -226,7 +226,7 @@ class Dispatcher:
             if not more:
                 break
             entries += more
-        self._set_timer()
+        self.set_timer()
         self._tell_watchers()
         return entries
 
@@ -241,7 +241,7 @@ class Dispatcher:
         """The message that would leave next, also if it has to be read first."""
         self._advance()
         await self._close_gaps()
-        self._set_timer()  # Whoever watches hears of the next one, also if nobody waits for it.
+        self.set_timer()  # Whoever watches hears of the next one, also if nobody waits for it.
         return self.window.head()
 
     def join(self, count_max: int) -> Waiter:
@@ -276,7 +276,7 @@ class Dispatcher:
                 break
             del self._line[waiter]
             waiter.turn.set_result(entries)
-        self._set_timer()
+        self.set_timer()
         self._tell_watchers()
 
     def _tell_watchers(self) -> None:
@@ -328,7 +328,8 @@ class Dispatcher:
 
     # -- time
 
-    def _set_timer(self) -> None:
+    def set_timer(self) -> None:
+        """Have `pump` called when time makes something ready."""
         due_ms = self.window.next_due_ms(self._clock.now_ms())
         if self._line and self.policy.deliveries_per_s and self.window.head() is not None:
             next_ms = self._pace.next_ms()

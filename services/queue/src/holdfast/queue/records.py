@@ -59,6 +59,8 @@ class Keys:
         self._ready = READY.key(*address)
         self._taken = TAKEN.key(*address)
         self._dead = DEAD.key(*address)
+        self._last_place = (0, 0)
+        self._last_ready = self._ready + pack(self._last_place)
         self.address = address
         self.policy = POLICIES.key(*address)
 
@@ -66,7 +68,11 @@ class Keys:
         return self._messages + pack((message_id,))
 
     def ready(self, priority: int, visible_at_ms: int, message_id: str) -> bytes:
-        return self._ready + pack((priority, visible_at_ms, message_id))
+        # The times of one batch are the same, and so is all of the key but its end.
+        if (priority, visible_at_ms) != self._last_place:
+            self._last_place = (priority, visible_at_ms)
+            self._last_ready = self._ready + pack(self._last_place)
+        return self._last_ready + pack((message_id,))
 
     def taken(self, message_id: str) -> bytes:
         return self._taken + pack((message_id,))
