@@ -48,7 +48,7 @@ class Plane:
         self._state = StateRoutes(settings)
         self._attachments = AttachmentRoutes(settings, AttachmentMetrics(registry))
         self._index_metrics = IndexMetrics(registry)
-        self._query = QueryRoutes(settings)
+        self._query = QueryRoutes(settings, self._index_metrics)
         self._namespaces = NamespaceRoutes(settings)
         self._queue = QueueDoors(settings, drain, QueueMetrics(registry))
         self._cluster = TcCluster(settings)

@@ -37,7 +37,7 @@ class StatePart:
         self._state = StateRoutes(settings)
         self._attachments = AttachmentRoutes(settings, AttachmentMetrics(registry))
         self._index_metrics = IndexMetrics(registry)
-        self._query = QueryRoutes(settings)
+        self._query = QueryRoutes(settings, self._index_metrics)
         self._namespaces = NamespaceRoutes(settings)
         self._resource = ResourceRoutes()
 

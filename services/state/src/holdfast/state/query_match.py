@@ -21,11 +21,13 @@ THREAD_BYTES_MAX = 1 << 20
 class DocumentMatcher:
     """One selector, asked for many documents; leaves the loop to others now and then."""
 
-    def __init__(self, state: StateService, selector: Selector, *, now_ns: int) -> None:
+    def __init__(
+        self, state: StateService, selector: Selector, turns: asyncio.Semaphore, *, now_ns: int
+    ) -> None:
         self._state = state
         self._is_match_all = is_match_all(selector)
         self._matcher = Matcher(selector, now_ns=now_ns)
-        self._large = LargeMatcher(selector, now_ns=now_ns)
+        self._large = LargeMatcher(selector, turns, now_ns=now_ns)
         self._turn_bytes = 0
 
     async def matches(self, member: Member, document: Document) -> bool:

@@ -17,15 +17,14 @@ from holdfast.lql.selector_json import selector_to_json
 from holdfast.state.errors import QueryUnavailable
 
 TIMEOUT_S: Final = 120.0
-PROCESSES_MAX: Final = 2
 _COMMAND: Final = (sys.executable, "-m", "holdfast.state.query_worker")
-_turns = asyncio.Semaphore(PROCESSES_MAX)  # A process needs several times its document in memory.
 
 
 class LargeMatcher:
-    """The process of one query, once there is one."""
+    """The process of one query, once there is one; it takes its turn with those of other queries."""
 
-    def __init__(self, selector: Selector, *, now_ns: int) -> None:
+    def __init__(self, selector: Selector, turns: asyncio.Semaphore, *, now_ns: int) -> None:
+        self._turns = turns
         self._selector = selector
         self._now_ns = now_ns
         self._process: subprocess.Popen[bytes] | None = None
@@ -45,16 +44,16 @@ class LargeMatcher:
         if process is not None:
             process.kill()
             await asyncio.to_thread(_end, process)
-            _turns.release()
+            self._turns.release()
 
     async def _start(self) -> "subprocess.Popen[bytes]":
-        await _turns.acquire()
+        await self._turns.acquire()
         try:
             process = await asyncio.to_thread(
                 subprocess.Popen, _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE
             )
         except BaseException:
-            _turns.release()
+            self._turns.release()
             raise
         self._process = process
         order = {"selector": selector_to_json(self._selector), "now_ns": self._now_ns}

@@ -23,6 +23,7 @@ from holdfast.state.errors import (
     QueryEngineUnavailable,
     QueryUnavailable,
 )
+from holdfast.state.index_metrics import IndexMetrics
 from holdfast.state.query_request import read_query
 from holdfast.state.query_rows import counted, rows
 from holdfast.state.query_service import Page, QueryService
@@ -72,7 +73,8 @@ class QueryRoutes:
 
     service: QueryService
 
-    def __init__(self, settings: PlaneSettings) -> None:
+    def __init__(self, settings: PlaneSettings, metrics: IndexMetrics) -> None:
+        self._metrics = metrics
         self._namespace_default = settings.namespace_default
         self.router = ExpressRouter(tags=("query",))
         self._declare()
@@ -125,7 +127,9 @@ class QueryRoutes:
         )
 
     async def query(self, request: Request, body: None) -> AnyAnswer:
-        page = await self.service.page(read_query(request, self._namespace_default))
+        asked = read_query(request, self._namespace_default)
+        with self._metrics.query.observed(asked.namespace):
+            page = await self.service.page(asked)
         if not page.query.returns_documents:
             return _keys(page)
         headers: list[Header] = [

@@ -1,5 +1,6 @@
 """Queries: one page of the keys, or documents, that match a selector."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from holdfast.storage.resource import Member
 
 # Documents that matched stay in memory until they are sent, up to this; what is beyond is read again.
 HELD_BYTES_MAX = 4 << 20
+PROCESSES_MAX = 2
 
 
 class Match(NamedTuple):
@@ -53,12 +55,14 @@ class QueryService:
         self._namespaces = namespaces
         self._clock = clock
         self._search = IndexSearch(store, state.index)
+        # A process for large documents needs several times their size in memory.
+        self._processes = asyncio.Semaphore(PROCESSES_MAX)
 
     async def page(self, query: QueryRequest) -> Page:
         engine = engine_of(await self._namespaces.get(query.namespace), query.engine)
         after_key = decode_cursor(engine, query.cursor)
         now_ns = self._now_ns()
-        matcher = DocumentMatcher(self._state, query.selector, now_ns=now_ns)
+        matcher = DocumentMatcher(self._state, query.selector, self._processes, now_ns=now_ns)
         index_seq = self._store.revision
         try:
             async with aclosing(self._candidates(engine, query, after_key, now_ns)) as candidates:
@@ -84,7 +88,7 @@ class QueryService:
     async def documents(self, page: Page) -> AsyncGenerator[tuple[str, Document], None]:
         """The documents of a page. One that was not held is read again, and left out if it no longer matches."""
         namespace = page.query.namespace
-        matcher = DocumentMatcher(self._state, page.query.selector, now_ns=self._now_ns())
+        matcher = DocumentMatcher(self._state, page.query.selector, self._processes, now_ns=self._now_ns())
         try:
             for key, held in page.matches:
                 document = held or await DOCUMENTS.get(self._store, namespace, key)
