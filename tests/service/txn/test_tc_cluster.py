@@ -28,7 +28,7 @@ class Cluster:
         folder = self._folder / name
         stack = self._stacks[name] = AsyncExitStack()
         certificates = Certificates(self._authority, folder, name)
-        joining = {"join": [node.url for node in self.nodes.values()], **flags}
+        joining: dict[str, Any] = {"join": [node.url for node in self.nodes.values()], **flags}
         node = await stack.enter_async_context(tc_node(certificates, folder, port=free_port(), **joining))
         self.nodes[name] = node
         return node

@@ -29,6 +29,9 @@ from holdfast.common.logging import get_logger
 _TICK_S: Final = 0.1
 _BACKLOG: Final = 2048
 _TLS_HANDSHAKE_TIMEOUT_S: Final = 10.0
+_TLS_GOODBYE_TIMEOUT_S: Final = (
+    1.0  # A client that keeps an idle connection in a pool does not answer a goodbye.
+)
 _CLOSE_S_MIN: Final = 1.0
 
 _log = get_logger("server.lifecycle.core")
@@ -151,6 +154,7 @@ class PlaneServer(uvicorn.Server):
                     ssl=listener.tls,
                     backlog=_BACKLOG,
                     ssl_handshake_timeout=None if listener.tls is None else _TLS_HANDSHAKE_TIMEOUT_S,
+                    ssl_shutdown_timeout=None if listener.tls is None else _TLS_GOODBYE_TIMEOUT_S,
                 )
                 self.servers.append(server)
 

@@ -49,7 +49,7 @@ class Membership:
         pace: Pace,
         now_ms: Callable[[], int],
         fixed_quorum: int = 0,
-        set_peers: SetPeers | None = None,
+        set_peers: SetPeers,
     ) -> None:
         self._table = table
         self._port = port
@@ -63,6 +63,7 @@ class Membership:
         self._heard: tuple[str, ...] = ()
         self._seeds_until_ms = now_ms() + int(pace.member_ttl_s * 1000)
         self._is_away = False
+        self._has_silent_peers = False
         self._wake = asyncio.Event()
         self.peers: tuple[str, ...] = ()
         """Every node that takes part now, this one included."""
@@ -121,8 +122,10 @@ class Membership:
                 await self._go_round()
             except HoldfastError as error:
                 _log.warn("tc.cluster.failed", error=error.code, detail=error.detail)
+            # A node that is starting accepts before it listens, and is to hear of the others soon after.
+            pause_s = self._pace.retry_s if self._has_silent_peers else self._pace.member_ttl_s / 3
             try:
-                async with asyncio.timeout(self._pace.member_ttl_s / 3):
+                async with asyncio.timeout(pause_s):
                     await self._wake.wait()
             except TimeoutError:
                 continue
@@ -145,6 +148,7 @@ class Membership:
 
     async def _announce_to(self, targets: "set[str] | list[str]") -> tuple[str, ...]:
         """Announce this node to these and to whomever they name; returns all that were named by one that accepted."""
+        self._has_silent_peers = False
         told: set[str] = {self._endpoint}
         heard: set[str] = set()
         waiting = set(targets) - told
@@ -154,6 +158,7 @@ class Membership:
             answers = await asyncio.gather(*(self._call(peer, ANNOUNCE, body) for peer in sorted(waiting)))
             for answer in answers:
                 heard |= set(plain_endpoints(answer.texts("endpoints"))) if answer.is_ok else set()
+                self._has_silent_peers |= answer.status == 0
             waiting = heard - told
         return tuple(sorted(heard))[:MEMBERS_MAX]
 
@@ -195,9 +200,8 @@ class Membership:
         if set(peers) - set(self.peers):
             self._wake.set()
         self.peers = peers
-        if self._set_peers is not None:
-            quorum = roster.quorum(self._fixed_quorum, len(peers)) if self._fixed_quorum else None
-            self._set_peers(peers, quorum)
+        quorum = roster.quorum(self._fixed_quorum, len(peers)) if self._fixed_quorum else None
+        self._set_peers(peers, quorum)
 
     async def _call(
         self, peer: str, path: str, body: dict[str, str], headers: dict[str, str] | None = None

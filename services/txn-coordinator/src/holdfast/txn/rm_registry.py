@@ -42,6 +42,13 @@ class RmRegistry:
         self._port = port
         self._others = others
         self._now_ms = now_ms
+        self._told: set[str] = set()
+        self._wake = asyncio.Event()
+
+    def members_changed(self) -> None:
+        """Somebody may be new, and does not know yet where decisions for this store are brought to."""
+        if set(self._others()) - self._told:
+            self._wake.set()
 
     async def backends(self) -> list[Backend]:
         return await _stored(self._table.backends())
@@ -67,8 +74,13 @@ class RmRegistry:
         Each member is told by itself: one that is down must not keep the others from knowing.
         """
         while True:
+            self._wake.clear()
             is_complete = await self._register_own(backend_hash, endpoint)
-            await asyncio.sleep(_REGISTER_EVERY_S if is_complete else _REGISTER_POLL_S)
+            try:
+                async with asyncio.timeout(_REGISTER_EVERY_S if is_complete else _REGISTER_POLL_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
 
     async def _register_own(self, backend_hash: str, endpoint: str) -> bool:
         others = list(self._others())
@@ -77,7 +89,8 @@ class RmRegistry:
         except HoldfastError as error:
             _log.warn("tc.rm.register.failed", error=error.code, detail=error.detail)
             return False
-        failed, _ = await self._replicate(Change.REGISTER, backend_hash, endpoint, others)
+        failed, told = await self._replicate(Change.REGISTER, backend_hash, endpoint, others)
+        self._told = set(told)
         if failed:
             _log.debug("tc.rm.register.incomplete", failed=failed)
         return not failed

@@ -107,8 +107,13 @@ class TcCluster:
             pace=self._pace,
             now_ms=clock.now_ms,
             fixed_quorum=fixed_quorum,
-            set_peers=self._election.set_peers if self._election is not None else None,
+            set_peers=self._set_peers,
         )
+
+    def _set_peers(self, peers: Sequence[str], quorum: int | None) -> None:
+        if self._election is not None:
+            self._election.set_peers(peers, quorum)
+        self.registry.members_changed()
 
     @asynccontextmanager
     async def _taking_part(
