@@ -48,13 +48,17 @@ class LargeMatcher:
 
     async def _start(self) -> "subprocess.Popen[bytes]":
         await self._turns.acquire()
+        starting = asyncio.create_task(
+            asyncio.to_thread(subprocess.Popen, _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        )
         try:
-            process = await asyncio.to_thread(
-                subprocess.Popen, _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-            )
-        except BaseException:
-            self._turns.release()
+            process = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            self._process = await starting  # It is on its way already; `aclose` ends it.
             raise
+        except OSError as error:
+            self._turns.release()
+            raise QueryUnavailable(f"no process for a large document: {error.strerror}") from error
         self._process = process
         order = {"selector": selector_to_json(self._selector), "now_ns": self._now_ns}
         assert process.stdin is not None

@@ -14,7 +14,10 @@ from holdfast.lql.selector_json import selector_from_json
 
 
 def main() -> None:
-    order = json.loads(sys.stdin.buffer.readline())
+    order_line = sys.stdin.buffer.readline()
+    if not order_line:
+        return  # Whoever asked is gone.
+    order = json.loads(order_line)
     matcher = Matcher(selector_from_json(order["selector"]), now_ns=order["now_ns"])
     while line := sys.stdin.buffer.readline():
         document = sys.stdin.buffer.read(int(line))
