@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from holdfast.queue.messages import BATCH_MAX
 from tests.wire.lockd.conftest import Wire
 from tests.wire.lockd.queue_wire import (
@@ -142,26 +140,24 @@ async def test_acks_of_a_batch_stand_for_themselves(wire: Wire) -> None:
     assert (await wire.post("/v1/queue/ack", two.settle())).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "code"),
-    [
-        ({"queue": "orders"}, 400, "missing_fields"),
-        ({"queue": "orders", "messages": []}, 400, "missing_fields"),
-        ({"messages": [{"message_id": "x", "lease_id": "y"}]}, 400, "missing_fields"),
-        ({"queue": "orders", "messages": [{"message_id": "x"}]}, 400, "missing_fields"),
-        ({"queue": "a b", "messages": [{"message_id": "x", "lease_id": "y"}]}, 400, "invalid_queue_key"),
-        ({"queue": "orders", "messages": [1]}, 400, "invalid_body"),
-        (
-            {"queue": "orders", "messages": [{"message_id": "x", "lease_id": "y"}] * (BATCH_MAX + 1)},
-            413,
-            "batch_too_large",
-        ),
-    ],
-)
-async def test_a_batch_of_acks_that_names_nothing_is_refused(
-    wire: Wire, body: dict[str, object], status: int, code: str
-) -> None:
-    assert refusal(await wire.post("/v1/queue/ackBatch", body)) == (status, code)
+NAMELESS: list[tuple[dict[str, object], int, str]] = [
+    ({"queue": "orders"}, 400, "missing_fields"),
+    ({"queue": "orders", "messages": []}, 400, "missing_fields"),
+    ({"messages": [{"message_id": "x", "lease_id": "y"}]}, 400, "missing_fields"),
+    ({"queue": "orders", "messages": [{"message_id": "x"}]}, 400, "missing_fields"),
+    ({"queue": "a b", "messages": [{"message_id": "x", "lease_id": "y"}]}, 400, "invalid_queue_key"),
+    ({"queue": "orders", "messages": [1]}, 400, "invalid_body"),
+    (
+        {"queue": "orders", "messages": [{"message_id": "x", "lease_id": "y"}] * (BATCH_MAX + 1)},
+        413,
+        "batch_too_large",
+    ),
+]
+
+
+async def test_a_batch_of_acks_that_names_nothing_is_refused(wire: Wire) -> None:
+    for body, status, code in NAMELESS:
+        assert refusal(await wire.post("/v1/queue/ackBatch", body)) == (status, code)
 
 
 async def test_a_watch_sees_a_batch(wire: Wire) -> None:

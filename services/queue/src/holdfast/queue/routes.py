@@ -69,6 +69,8 @@ from holdfast.storage.intake import pieces_of
 from holdfast.storage.leasing import FencingMismatch, LeaseRequired
 
 PREFETCH_MAX: Final = 64
+WHOLE_BYTES_MAX: Final = 1 << 20
+"""Of an answer that is written in one piece."""
 UNBOUNDED: Final = 1 << 62
 """As the limit of a body: a payload has any size, and streams."""
 
@@ -282,8 +284,9 @@ class MessageRoutes:
 
 
 def delivered(service: QueueService, deliveries: list[Delivery]) -> AnyAnswer:
-    """Deliveries as an answer: whole while they are in memory, as a stream when a payload is not."""
-    if any(delivery.body.blob is not None for delivery in deliveries):
+    """Deliveries as an answer: whole while they are small, as a stream when they are not."""
+    size_bytes = sum([delivery.body.size_bytes for delivery in deliveries])
+    if size_bytes > WHOLE_BYTES_MAX or any(delivery.body.blob is not None for delivery in deliveries):
         return batch_answer(service, deliveries)
     boundary = new_boundary()
     return HandOver(
