@@ -68,7 +68,7 @@ def _drive(port: int, requests: int) -> None:
     run_load("127.0.0.1", port, _REQUEST, requests)
 
 
-def _cpu_s(process: psutil.Process) -> float:
+def cpu_s(process: psutil.Process) -> float:
     """CPU time so far: to the nanosecond where the kernel tells, else in ticks of ten milliseconds."""
     try:
         stats = [path.read_text() for path in Path(f"/proc/{process.pid}/task").glob("*/schedstat")]
@@ -81,10 +81,10 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 def _measure(name: str, process: psutil.Process, port: int, requests: int) -> Row:
-    before_s, began_s = _cpu_s(process), time.perf_counter()
+    before_s, began_s = cpu_s(process), time.perf_counter()
     _drive(port, requests)
-    cpu_s, elapsed_s = _cpu_s(process) - before_s, time.perf_counter() - began_s
-    return Row(name, round(cpu_s / requests * 1e6, 1), round(requests / elapsed_s))
+    used_s, elapsed_s = cpu_s(process) - before_s, time.perf_counter() - began_s
+    return Row(name, round(used_s / requests * 1e6, 1), round(requests / elapsed_s))
 
 
 def run(requests: int = REQUESTS_DEFAULT) -> dict[str, object]:

@@ -1,8 +1,8 @@
 """Who calls between the processes of one plane: a signature over the call, which nobody outside can make.
 
 The header `X-Holdfast-Internal` holds, with dots between them: version, caller's role, time in seconds, digest of the
-body (or `stream`), the certificate of the client in front (or nothing), and the signature over all of this, the method
-and the target. Bytes are in base64url without padding. The key comes from the bundle's root key or from a secret.
+body (or `stream`), the certificate of the client in front in base64url (or nothing), and the signature over all of
+this, the method and the target: HMAC-SHA256. The key comes from the bundle's root key or from a secret.
 """
 
 import hmac
@@ -34,6 +34,8 @@ _VERSION: Final = b"v1"
 _STREAM: Final = b"stream"
 _SALT: Final = b"holdfast/internal/v1"
 _KEY_BYTES: Final = 32
+_BLOCK_BYTES: Final = 64
+_NO_BODY: Final = sha256(b"").hexdigest().encode("ascii")
 _CERTIFICATE_CHARS_MAX: Final = 32 * 1024
 
 
@@ -66,26 +68,42 @@ def _derive(material: bytes) -> bytes:
     return HKDF(SHA256(), _KEY_BYTES, salt=_SALT, info=b"signature").derive(material)
 
 
+class _Mac:
+    """HMAC-SHA256 under one key, with what depends on the key alone done beforehand: a third of the time."""
+
+    def __init__(self, key: bytes) -> None:
+        assert len(key) == _KEY_BYTES
+        block = key.ljust(_BLOCK_BYTES, b"\0")
+        self._inner = sha256(bytes(byte ^ 0x36 for byte in block))
+        self._outer = sha256(bytes(byte ^ 0x5C for byte in block))
+
+    def of(self, method: str, target: str, claims: bytes) -> bytes:
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(b"%b\n%b\n%b" % (method.encode("latin-1"), target.encode("latin-1"), claims))
+        outer.update(inner.digest())
+        return outer.hexdigest().encode("ascii")
+
+
 class Signer:
     """Makes the header of a call; `time_s` is the wall clock."""
 
     def __init__(self, key: bytes, role: Role, time_s: Callable[[], float] = time.time) -> None:
-        self._key = key
+        self._mac = _Mac(key)
         self._prefix = b"%b.%b." % (_VERSION, role.encode("ascii"))
         self._time_s = time_s
         self._shown: tuple[bytes | None, bytes] = None, b""
 
     def sign(self, method: str, target: str, body: bytes | None, certificate: bytes | None = None) -> bytes:
         """The value of the header; a body of None is one that streams."""
-        digest = _STREAM if body is None else _encode(sha256(body).digest())
+        digest = _STREAM if body is None else _digest(body)
         claims = b"%b%d.%b.%b" % (self._prefix, int(self._time_s()), digest, self._certificate(certificate))
-        return b"%b.%b" % (claims, _signature(self._key, method, target, claims))
+        return b"%b.%b" % (claims, self._mac.of(method, target, claims))
 
     def _certificate(self, certificate: bytes | None) -> bytes:
         if certificate is None:
             return b""
         if self._shown[0] != certificate:  # The calls of one client often come one after the other.
-            self._shown = certificate, _encode(certificate)
+            self._shown = certificate, urlsafe_b64encode(certificate).rstrip(b"=")
         return self._shown[1]
 
 
@@ -93,7 +111,7 @@ class Verifier:
     """Reads the header of a call, and refuses what was not signed with one of the keys, or not lately."""
 
     def __init__(self, keys: Sequence[bytes], time_s: Callable[[], float] = time.time) -> None:
-        self._keys = keys
+        self._macs = [_Mac(key) for key in keys]
         self._time_s = time_s
 
     def check(
@@ -104,16 +122,17 @@ class Verifier:
         fields = claims.split(b".")
         if len(fields) != 5 or fields[0] != _VERSION or len(value) > _CERTIFICATE_CHARS_MAX:
             raise InternalForbidden("the signature of an internal call is not one")
-        if not any(
-            hmac.compare_digest(_signature(key, method, target, claims), signature) for key in self._keys
-        ):
+        for mac in self._macs:
+            if hmac.compare_digest(mac.of(method, target, claims), signature):
+                break
+        else:
             raise InternalForbidden("the signature of an internal call is wrong; do all share one secret?")
         _, role, signed_s, digest, certificate = fields
         # From here on every field is the word of a process of ours.
         if abs(self._time_s() - int(signed_s)) > SKEW_S_MAX:
             raise InternalForbidden("the signature of an internal call is too old; do the clocks agree?")
         is_streamed = may_stream and digest == _STREAM
-        if not is_streamed and digest != _encode(sha256(body).digest()):
+        if not is_streamed and digest != _digest(body):
             raise InternalForbidden("the body of an internal call is not the one that was signed")
         return Caller(role.decode("ascii"), _decode(certificate) if certificate else None)
 
@@ -126,7 +145,7 @@ def identify_with(verifier: Verifier) -> Identify:
     """
 
     def identify(route: Route, request: Request) -> None:
-        value = request.header(HEADER)
+        value = request.peek(HEADER)
         is_internal = route.path.startswith(INTERNAL_PREFIX)
         if value is None:
             if is_internal:
@@ -134,21 +153,14 @@ def identify_with(verifier: Verifier) -> Identify:
             return
         query = request.query_string
         target = f"{request.path}?{query.decode('latin-1')}" if query else request.path
-        caller = verifier.check(
-            request.method, target, value.encode("latin-1"), request.body, may_stream=not is_internal
-        )
+        caller = verifier.check(request.method, target, value, request.body, may_stream=not is_internal)
         request.peer_certificate = caller.certificate
 
     return identify
 
 
-def _signature(key: bytes, method: str, target: str, claims: bytes) -> bytes:
-    text = b"%b\n%b\n%b" % (method.encode("latin-1"), target.encode("latin-1"), claims)
-    return _encode(hmac.digest(key, text, "sha256"))
-
-
-def _encode(data: bytes) -> bytes:
-    return urlsafe_b64encode(data).rstrip(b"=")
+def _digest(body: bytes) -> bytes:
+    return sha256(body).hexdigest().encode("ascii") if body else _NO_BODY
 
 
 def _decode(text: bytes) -> bytes:

@@ -1,23 +1,24 @@
 """One route of a service as the gateway serves it: the request goes on as it came, the answer comes back as it is."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from holdfast.common.correlation import HEADER as CORRELATION_HEADER
 from holdfast.common.drain import Drain
 from holdfast.common.express.message import (
-    JSON_HEADERS,
     Answer,
     AnyAnswer,
     Header,
+    PassedAnswer,
     Request,
     StreamAnswer,
+    taken_apart,
 )
 from holdfast.common.express.route import Route
 from holdfast.common.express.wire import may_have_body
-from holdfast.common.internal_identity import HEADER as IDENTITY_HEADER
 from holdfast.common.internal_identity import RESERVED_PREFIX, Signer
 from holdfast.common.upstream.errors import UpstreamTimeout, UpstreamUnavailable
 from holdfast.common.upstream.port import RequestStream, UpstreamAnswer
@@ -47,7 +48,7 @@ _NOT_PASSED_ON: Final = frozenset(
         CORRELATION_HEADER,
     }
 )
-_NOT_PASSED_BACK: Final = frozenset({b"date", CORRELATION_HEADER, _SHUTDOWN_HEADER})
+_NOT_PASSED_BACK: Final = frozenset({CORRELATION_HEADER, _SHUTDOWN_HEADER})
 
 
 class Passage:
@@ -98,41 +99,60 @@ class Passage:
             is_repeatable=method in self._repeatable,
         )
 
-    def _headers(self, request: Request, target: str, body: bytes | None) -> list[Header]:
-        headers = [
-            header
-            for header in request.headers
-            if header[0] not in _NOT_PASSED_ON and not header[0].startswith(RESERVED_PREFIX)
-        ]
-        named = request.header(b"connection")
-        if named is not None:
-            names = {name.strip().lower() for name in named.encode("latin-1").split(b",")}
-            headers = [header for header in headers if header[0] not in names]
-        trace = trace_headers()
-        if trace:
-            headers = [header for header in headers if header[0] != trace[0][0]] + trace
-        headers.append((CORRELATION_HEADER, request.correlation_id.encode("ascii")))
-        signature = self._signer.sign(request.method, target, body, request.peer_certificate)
-        headers.append((IDENTITY_HEADER, signature))
-        return headers
+    def _headers(self, request: Request, target: str, body: bytes | None) -> bytes:
+        """The lines of the request's headers that are passed on, and those of this process."""
+        lines = request.header_lines
+        passed_on = passed_lines(request.headers) if lines is None else _plain_lines(lines)
+        return b"%b%bx-correlation-id: %b\r\nx-holdfast-internal: %b\r\n" % (
+            passed_on,
+            _trace_line(),
+            request.correlation_id.encode("ascii"),
+            self._signer.sign(request.method, target, body, request.peer_certificate),
+        )
 
     def _answer(self, request: Request, answer: UpstreamAnswer) -> AnyAnswer:
+        lines = answer.header_lines
+        if lines is not None and answer.correlation_id == request.correlation_id.encode("ascii"):
+            return PassedAnswer(answer.status, answer.body, lines)
         headers = [header for header in answer.headers if self._is_passed_back(header, request)]
         if request.method == "HEAD" and may_have_body(answer.status):
             return StreamAnswer(answer.status, headers, answer.size_bytes, _no_chunks())
         if answer.stream is not None:
             return StreamAnswer(answer.status, headers, answer.size_bytes, answer.stream, answer.trailers)
-        if headers == JSON_HEADERS:
-            headers = JSON_HEADERS  # The lane knows how to send these.
         return Answer(answer.status, answer.body, headers)
 
     def _is_passed_back(self, header: Header, request: Request) -> bool:
-        """This process has a date, the id and perhaps an end of its own to tell; another id is that of a message."""
+        """This process has the id and perhaps an end of its own to tell; another id is that of a message."""
         if header[0] not in _NOT_PASSED_BACK:
             return True
         if header[0] == CORRELATION_HEADER:
             return header[1] != request.correlation_id.encode("ascii")
         return header[0] == _SHUTDOWN_HEADER and not self._drain.is_draining
+
+
+def passed_lines(headers: Sequence[Header]) -> bytes:
+    """The lines of the headers that concern more than the client's connection, and that a client may send."""
+    hidden = _NOT_PASSED_ON
+    for name, value in headers:
+        if name == b"connection":
+            hidden |= {word.strip().lower() for word in value.split(b",")}
+    return b"".join(
+        [
+            b"%b: %b\r\n" % header
+            for header in headers
+            if header[0] not in hidden and not header[0].startswith(RESERVED_PREFIX)
+        ]
+    )
+
+
+@lru_cache(maxsize=1024)
+def _plain_lines(lines: bytes) -> bytes:
+    """The same for plain lines: most clients send the same ones again and again."""
+    return passed_lines(taken_apart(lines))
+
+
+def _trace_line() -> bytes:
+    return b"".join([b"%b: %b\r\n" % header for header in trace_headers()])
 
 
 async def _no_chunks() -> AsyncIterator[bytes]:

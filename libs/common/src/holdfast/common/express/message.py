@@ -61,9 +61,24 @@ class Request:
     def headers(self) -> list[Header]:
         """All headers in their order; plain header lines are taken apart when somebody asks."""
         if isinstance(self._headers, bytes):
-            pairs = [line.partition(b": ") for line in self._headers.split(b"\r\n") if line]
-            self._headers = [(name.lower(), value) for name, _, value in pairs]
+            self._headers = taken_apart(self._headers)
         return self._headers
+
+    @property
+    def header_lines(self) -> bytes | None:
+        """All headers as they came, one line each, if they came plainly and nobody has taken them apart yet."""
+        return self._headers if isinstance(self._headers, bytes) else None
+
+    def peek(self, name: bytes) -> bytes | None:
+        """The first value of a header without taking all of them apart, for whoever needs just this one."""
+        lines = self._headers
+        if not isinstance(lines, bytes):
+            return next((value.strip() for found, value in lines if found == name), None)
+        before, found, _ = (b"\n" + lines.lower()).partition(b"\n" + name + b": ")
+        if not found:
+            return None
+        start = len(before) + len(found) - 1
+        return lines[start : lines.index(b"\r", start)]
 
     def header(self, name: bytes) -> str | None:
         """The first value of a header (its name in lower case), trimmed; None when it was not sent."""
@@ -78,6 +93,12 @@ class Request:
         if self._parameters is None:
             self._parameters = _parse_query(self.query_string) if self.query_string else {}
         return self._parameters.get(name)
+
+
+def taken_apart(header_lines: bytes) -> list[Header]:
+    """The headers of plain lines (`Name: value`, each with its line end), names in lower case."""
+    pairs = [line.partition(b": ") for line in header_lines.split(b"\r\n") if line]
+    return [(name.lower(), value) for name, _, value in pairs]
 
 
 def _parse_query(query_string: bytes) -> dict[str, str]:
@@ -115,6 +136,16 @@ class HandOver(Answer):
     ) -> None:
         super().__init__(status, body, headers)
         self.on_unsent = on_unsent
+
+
+class PassedAnswer(Answer):
+    """The answer of another process of the plane, which has rendered its headers in order: they go out as they came."""
+
+    __slots__ = ("header_lines",)
+
+    def __init__(self, status: int, body: bytes, header_lines: bytes) -> None:
+        super().__init__(status, body)
+        self.header_lines = header_lines
 
 
 class StreamAnswer:

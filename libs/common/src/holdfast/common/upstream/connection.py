@@ -17,6 +17,7 @@ from holdfast.common.upstream.answer_body import AnswerBody
 from holdfast.common.upstream.errors import UpstreamBroken, UpstreamMalformed, UpstreamTimeout
 from holdfast.common.upstream.limits import UpstreamLimits
 from holdfast.common.upstream.port import RequestStream, UpstreamAnswer
+from holdfast.common.upstream.quick_answer import quick_answer
 
 # Plain numbers, not an Enum: they are compared several times per call.
 _IDLE: Final = 0
@@ -25,11 +26,12 @@ _BODY: Final = 2
 _STREAM: Final = 3
 _CLOSED: Final = 4
 
-# Headers that speak of this connection or of the framing, and end here.
+# Headers that speak of this connection, of the framing or of this moment, and end here.
 _FRAMING: Final = frozenset(
     {
         b"connection",
         b"content-length",
+        b"date",
         b"keep-alive",
         b"proxy-authenticate",
         b"proxy-connection",
@@ -225,7 +227,12 @@ class Connection(asyncio.Protocol):
             return
         if self._phase == _CLOSED:
             return
-        self._has_begun = True
+        if not self._has_begun:
+            self._has_begun = True
+            answer = None if self._is_head else quick_answer(data)
+            if answer is not None and len(answer.body) <= self._limits.collected_bytes:
+                self._give_back(answer)
+                return
         self._quiet_bytes += len(data)
         try:
             self._parser.feed_data(data)
@@ -337,9 +344,6 @@ class Connection(asyncio.Protocol):
 
     def _complete(self) -> None:
         """The answer is whole: give it, and be free again."""
-        if self._sender is not None:
-            self._is_spoiled = True  # It was answered before it was sent; the rest must not become a request.
-            self._stop_sending()
         stream = self._stream
         if stream is None:
             answer = UpstreamAnswer(
@@ -349,6 +353,13 @@ class Connection(asyncio.Protocol):
             answer = None
             stream.end()
             self._resume_reading()
+        self._give_back(answer)
+
+    def _give_back(self, answer: UpstreamAnswer | None) -> None:
+        """The connection to its keeper or to its end; the answer to its caller, if it has not got it yet."""
+        if self._sender is not None:
+            self._is_spoiled = True  # It was answered before it was sent; the rest must not become a request.
+            self._stop_sending()
         self.deadline_at_s = None
         if self._is_spoiled:
             self._phase = _CLOSED

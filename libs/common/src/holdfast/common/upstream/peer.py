@@ -64,7 +64,7 @@ class Peer:
         self,
         method: str,
         target: str,
-        headers: Sequence[Header],
+        headers: Sequence[Header] | bytes,
         body: bytes | RequestStream,
         *,
         deadline_s: float | None,
@@ -93,9 +93,13 @@ class Peer:
             raise
 
     def _render_head(
-        self, method: str, target: str, headers: Sequence[Header], body: bytes | RequestStream
+        self, method: str, target: str, headers: Sequence[Header] | bytes, body: bytes | RequestStream
     ) -> bytes:
-        lines = b"".join([b"%b: %b\r\n" % header for header in headers])
+        lines = (
+            headers
+            if isinstance(headers, bytes)
+            else b"".join([b"%b: %b\r\n" % header for header in headers])
+        )
         if isinstance(body, bytes):
             length = b"content-length: %d\r\n" % len(body) if body or method not in ("GET", "HEAD") else b""
         elif body.size_bytes is None:

@@ -1,10 +1,11 @@
 """How one process of the plane calls a service in another: what callers code against and tests fake."""
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.common.express.message import Header
+from holdfast.common.correlation import HEADER as CORRELATION_HEADER
+from holdfast.common.express.message import Header, taken_apart
 
 
 class AnswerStream(Protocol):
@@ -28,21 +29,49 @@ class RequestStream:
     """None when it is not known beforehand: the body then goes out chunked."""
 
 
-@dataclass(slots=True)
 class UpstreamAnswer:
-    """What came back. Header names are lower case; those that concern one connection only are left out.
+    """What came back. Header names are lower case; the date and what concerns one connection only are left out.
 
-    A small answer whose size was announced is complete in `body`; any other one is in `stream`.
+    A small answer whose size was announced is complete in `body`; any other one is in `stream`. `size_bytes` is the
+    announced size. `trailers` are headers behind a chunked body: announced names are there from the start, values
+    when the stream has ended.
     """
 
-    status: int
-    headers: list[Header]
-    body: bytes = b""
-    stream: AnswerStream | None = None
-    size_bytes: int | None = None
-    """Of a stream, when it was announced."""
-    trailers: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
-    """Headers behind a chunked body: announced names are there from the start, values when the stream has ended."""
+    __slots__ = ("_headers", "body", "correlation_id", "size_bytes", "status", "stream", "trailers")
+
+    def __init__(
+        self,
+        status: int,
+        headers: list[Header] | bytes,
+        body: bytes = b"",
+        *,
+        stream: AnswerStream | None = None,
+        size_bytes: int | None = None,
+        trailers: dict[bytes, bytes] | None = None,
+        correlation_id: bytes | None = None,
+    ) -> None:
+        self.status = status
+        self._headers = headers
+        self.body = body
+        self.stream = stream
+        self.size_bytes = size_bytes
+        self.trailers: dict[bytes, bytes] = {} if trailers is None else trailers
+        self.correlation_id = correlation_id
+        """The id beside plain header lines."""
+
+    @property
+    def headers(self) -> list[Header]:
+        """All headers in their order; plain lines are taken apart when somebody asks."""
+        if isinstance(self._headers, bytes):
+            self._headers = taken_apart(self._headers)
+            if self.correlation_id is not None:
+                self._headers.append((CORRELATION_HEADER, self.correlation_id))
+        return self._headers
+
+    @property
+    def header_lines(self) -> bytes | None:
+        """The headers but for the correlation id as a process of ours has rendered them, if one has."""
+        return self._headers if isinstance(self._headers, bytes) else None
 
 
 class Upstream(Protocol):

@@ -48,14 +48,14 @@ class ServiceClient:
         self,
         method: str,
         target: str,
-        headers: Sequence[Header] = (),
+        headers: Sequence[Header] | bytes = (),
         body: bytes | RequestStream = b"",
         *,
         deadline_s: float | None,
         affinity: bytes = b"",
         is_repeatable: bool = False,
     ) -> UpstreamAnswer:
-        """See `Upstream.call`."""
+        """See `Upstream.call`; headers may also be lines that are rendered already."""
         started_s = time.monotonic()
         tried: list[Peer] = []
         attempts = 0
