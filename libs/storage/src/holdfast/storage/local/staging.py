@@ -12,7 +12,8 @@ from holdfast.storage.local.layout import Change
 from holdfast.storage.local.shelf import Prepared, Write
 from holdfast.storage.port import RangeExpectation
 
-RECENT_REVISIONS_MAX = 4096  # How far back a range expectation can be judged.
+RECENT_REVISIONS_MAX = 4096  # How far back a range expectation can be judged …
+RECENT_CHANGES_MAX = 1 << 16  # … and how many changes may be kept for it: a batch may have thousands.
 LOST_SPANS_MAX = 64
 
 
@@ -49,7 +50,7 @@ class Staging:
     def __init__(self, revision: int) -> None:
         self._batches: dict[int, Staged] = {}
         self._latest: dict[bytes, tuple[int, bytes | None]] = {}
-        self._recent: deque[tuple[int, list[Change]]] = deque(maxlen=RECENT_REVISIONS_MAX)
+        self._recent: deque[tuple[int, list[Change]]] = deque()
         self._lost: deque[tuple[int, int]] = deque(maxlen=LOST_SPANS_MAX)
         self.stamp = 0  # Another one whenever what transactions see may have changed.
         self.start_at(revision)
@@ -60,6 +61,7 @@ class Staging:
         self.revision_kept = revision  # The last one given out to a batch that was not lost.
         self.stamp += 1
         self._recent.clear()
+        self._recent_changes = 0
         self._recent_after = revision
 
     @property
@@ -74,9 +76,12 @@ class Staging:
         latest = self._latest
         for change in staged.changes:
             latest[change.key] = (revision, change.stored)
-        if len(self._recent) == RECENT_REVISIONS_MAX:
-            self._recent_after = self._recent[0][0]
-        self._recent.append((revision, staged.changes))
+        recent = self._recent
+        recent.append((revision, staged.changes))
+        self._recent_changes += len(staged.changes)
+        while len(recent) > RECENT_REVISIONS_MAX or self._recent_changes > RECENT_CHANGES_MAX:
+            self._recent_after, dropped = recent.popleft()
+            self._recent_changes -= len(dropped)
 
     def unprepare(self) -> None:
         """What was prepared says something that is no longer true."""
