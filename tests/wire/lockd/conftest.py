@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, NamedTuple
 
 import httpx
@@ -12,6 +12,7 @@ from holdfast.common.server import ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 from tests.infra.gateway import LOOPBACK, gateway_before, url_of, with_identity
+from tests.infra.split import split_services
 
 
 class Lease(NamedTuple):
@@ -143,8 +144,23 @@ def _reader(lease: Lease | None) -> tuple[dict[str, str], dict[str, object]]:
     return ({}, {"public": 1}) if lease is None else (lease.headers, {})
 
 
-@pytest.fixture(params=["lane", "asgi", "gateway"])
+@asynccontextmanager
+async def _split_wire(store_url: str) -> AsyncIterator[Wire]:
+    """Five servers, as `holdfast serve gateway|leases|state|queue|txn` runs them."""
+    async with (
+        split_services(store_url) as peers,
+        gateway_before(**peers) as server,
+        httpx.AsyncClient(base_url=url_of(server), timeout=20) as client,
+    ):
+        yield Wire(client, peers["peer_state"])
+
+
+@pytest.fixture(params=["lane", "asgi", "gateway", pytest.param("split", marks=pytest.mark.long)])
 async def wire(request: pytest.FixtureRequest) -> AsyncIterator[Wire]:
+    if request.param == "split":
+        async with _split_wire(request.getfixturevalue("postgres_url")) as wire:
+            yield wire
+        return
     app = with_identity(create_app(GatewaySettings.isolated(store="mem://")))
     options = ServeOptions(is_express=request.param != "asgi", drain_grace_s=0)
     async with AsyncExitStack() as stack:

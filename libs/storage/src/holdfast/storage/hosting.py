@@ -64,7 +64,7 @@ def build_store_app(
                 await stack.enter_async_context(part.running(store))
             yield
 
-    return build_app(
+    app = build_app(
         service,
         express_routers=[router for part in parts for router in part.routers],
         lifespan=lifespan,
@@ -75,6 +75,8 @@ def build_store_app(
         admit=admit,
         leave=leave,
     )
+    app.state.peers = peers
+    return app
 
 
 def show_figures(store: Store, registry: Registry) -> None:

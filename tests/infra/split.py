@@ -1,0 +1,57 @@
+"""The services of a split plane over one store, each with a server of its own, all in this process."""
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final
+
+from fastapi import FastAPI
+
+from holdfast.common.listener import Listener
+from holdfast.common.role import SERVICES, Role
+from holdfast.common.server import ServeOptions, running
+from holdfast.gateway.queue_role import create_app as create_queue
+from holdfast.leases.app import create_app as create_leases
+from holdfast.leases.settings import LeasesSettings
+from holdfast.queue.settings import QueueSettings
+from holdfast.state.app import create_app as create_state
+from holdfast.state.settings import StateSettings
+from holdfast.txn.app import create_app as create_txn
+from holdfast.txn.settings import TxnSettings
+from tests.infra.gateway import SECRET
+
+_CREATORS: Final[dict[Role, Callable[[dict[str, Any]], FastAPI]]] = {
+    Role.LEASES: lambda flags: create_leases(LeasesSettings.isolated(**flags)),
+    Role.STATE: lambda flags: create_state(StateSettings.isolated(**flags)),
+    Role.QUEUE: lambda flags: create_queue(QueueSettings.isolated(**flags)),
+    Role.TXN: lambda flags: create_txn(TxnSettings.isolated(**flags)),
+}
+
+
+@asynccontextmanager
+async def split_services(store_url: str) -> AsyncIterator[dict[str, Any]]:
+    """Yields the settings that name them, once they have found each other."""
+    ports = dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True))
+    peers: dict[str, Any] = {f"peer_{role}": f"http://127.0.0.1:{port}" for role, port in ports.items()}
+    flags: dict[str, Any] = {"store": store_url, "internal_secret": SECRET, **peers}
+    apps = {role: create(flags) for role, create in _CREATORS.items()}
+    async with AsyncExitStack() as stack:
+        for role, app in apps.items():
+            listener = Listener(f"127.0.0.1:{ports[role]}")
+            await stack.enter_async_context(running(app, listener, options=ServeOptions(drain_grace_s=0)))
+        for app in apps.values():
+            for client in app.state.peers.clients.values():
+                for peer in client.peers:
+                    await peer.probe("/healthz")
+        yield peers
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
