@@ -23,6 +23,7 @@ _COMMANDS = {
     "client": ("holdfast.cli.client", "Leases and documents of a running plane."),
     "queue": ("holdfast.cli.queue", "Queues of a running plane: send, take and settle messages."),
     "txn": ("holdfast.cli.txn", "Transactions of a running plane: prepare, decide, replay, list."),
+    "tc": ("holdfast.cli.tc", "The nodes that decide transactions together, and whom they trust."),
     "namespace": ("holdfast.cli.namespace", "How a namespace of a running plane is searched."),
     "index": ("holdfast.cli.index", "The search index of a running plane."),
     "lock": ("holdfast.cli.lock", "Run a command while holding a key."),
