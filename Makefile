@@ -14,11 +14,14 @@ PIP_INSTALL := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --qui
 PROTOC = PATH="$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -I $(PROTO_ROOT) \
 	--python_out="$(1)" --mypy_out=quiet:"$(1)" $(PROTO)
 
+# Compose is a plug-in of docker, or a program of its own.
+COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
+
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test test-all lint format types proto bench docs clean
+.PHONY: help setup serve test test-all test-compose lint format types proto bench docs wheels image up down clean
 
 help: ## Print this list.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: $(VENV)/installed-dev ## Create .venv with everything that developing takes.
 
@@ -26,10 +29,13 @@ serve: $(VENV)/installed ## Run the plane on its embedded store, on loopback por
 	@exec $(BIN)/holdfast serve $(ARGS)
 
 test: setup ## Run the tests, with a PostgreSQL and a Redis that are found or started (one: make test ARGS="-k name").
-	$(BIN)/python -m pytest -m "not long" $(ARGS)
+	$(BIN)/python -m pytest -m "not long and not compose" $(ARGS)
 
 test-all: setup ## Run all tests, also those that take minutes.
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -m "not compose" $(ARGS)
+
+test-compose: setup image ## Run the plane as containers, and check it from outside; needs Docker with compose.
+	$(BIN)/python -m pytest -m compose tests/system/test_compose.py $(ARGS)
 
 lint: setup ## Check style, formatting, import contracts, and that the generated code is current.
 	$(BIN)/ruff check $(SOURCES)
@@ -56,6 +62,22 @@ bench: setup ## Measure the store and the express lane, and write docs/benchmark
 
 docs: setup ## Write the tables of docs/reference from the code.
 	$(BIN)/python -m holdfast.cli.reference
+
+wheels: setup ## Put the package and everything it needs into dist/wheels, for an image that is built without the network.
+	rm -rf dist/wheels && $(BIN)/python -m pip wheel --quiet --disable-pip-version-check -c constraints.txt -w dist/wheels .
+
+image: wheels ## Build the container image of all roles (another base: make image BASE=image).
+	docker build -f deploy/Containerfile $(if $(BASE),--build-arg BASE=$(BASE)) -t $(or $(HOLDFAST_IMAGE),holdfast-plane) .
+
+up: deploy/.env ## Run the plane as five containers with PostgreSQL and Redis, on loopback port 9341 (first: make image).
+	$(COMPOSE) -f deploy/compose.yaml --env-file deploy/.env up -d
+
+down: ## Stop those containers; what PostgreSQL stored stays (remove it too: make down ARGS=-v).
+	$(COMPOSE) -f deploy/compose.yaml --env-file deploy/.env down $(ARGS)
+
+deploy/.env:
+	@umask 077 && for name in POSTGRES_PASSWORD HOLDFAST_INTERNAL_SECRET; do \
+		echo "$$name=$$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')"; done > $@ && echo "wrote $@ with new secrets"
 
 clean: ## Remove .venv and every cache; stored data stays.
 	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
