@@ -289,3 +289,12 @@ async def test_redriven_letters_are_delivered_again_and_purged_ones_are_gone(que
     assert delivery.message.message_id == letters[1].message.message_id
     assert delivery.message.failure_attempts == 0
     assert delivery.fencing_token == 2
+
+
+async def test_a_message_that_is_named_twice_among_many_acks_is_acked_once(queue: Queue) -> None:
+    await queue.enqueue()
+    delivery = await queue.dequeue()
+
+    outcomes = await queue.service.ack_many([claim(delivery), claim(delivery)])
+
+    assert [type(outcome).__name__ for outcome in outcomes] == ["Acked", "MessageNotFound"]

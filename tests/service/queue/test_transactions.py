@@ -350,3 +350,15 @@ async def test_a_transaction_with_state_commits_both_or_neither(queue: Queue) ->
     queue.clock.advance(3600)
     with pytest.raises(NoMessages):
         await queue.dequeue()
+
+
+async def test_a_stateful_delivery_of_a_transaction_that_was_never_sent_leaves_nothing_held(
+    queue: Queue,
+) -> None:
+    await queue.enqueue()
+    delivery = await queue.dequeue(with_state=True, txn_id=new_xid())
+
+    await queue.service.give_back([delivery])
+
+    assert await nothing_is_held(queue)
+    assert (await queue.dequeue(with_state=True)).message.attempts == 1

@@ -160,6 +160,7 @@ class Endings:
             state = await TAKEN.get(tx, *address, message_id)
             if state is not None and state.lease_id == lease_id:
                 self._bonds.leave(tx, address, message_id, state)
+                state.is_enlisted = False  # The lease on its state does not stay with the transaction either.
                 await self._bonds.release_state(tx, address, message_id, state, Decision.ROLLBACK)
                 await self.free(tx, address, message_id, rules.given_back(state))
 

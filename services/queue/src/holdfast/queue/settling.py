@@ -71,6 +71,8 @@ class Settlements:
         return None if known is None else [Acked(correlation_id) for correlation_id in known]
 
     async def _ack_known(self, claims: Sequence[LeaseClaim]) -> list[str] | None:
+        if len({(claim.address, claim.message_id) for claim in claims}) < len(claims):
+            return None  # The second one finds nothing, and has to be told so.
         now_ms = self._clock.now_ms()
         writes = Writes()
         correlation_ids: list[str] = []
