@@ -10,10 +10,13 @@ import anyio
 import httpx
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from holdfast.common.app import parts_of
 from holdfast.common.bundle import parse_bundle
+from holdfast.common.guests import confine_guests
 from holdfast.common.listener import Listener
 from holdfast.common.server import ServeOptions, running
 from holdfast.common.tls import client_context, server_context
+from holdfast.common.trust import pem_of, read_trust
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 from tests.infra.program import free_port
@@ -68,7 +71,7 @@ class Certificates:
         self.contexts: dict[str, ssl.SSLContext] = {
             kind: client_context(bundle) for kind, bundle in parsed.items()
         }
-        self.listening = server_context(parsed["server"])
+        self.bundle = parsed["server"]
 
 
 @asynccontextmanager
@@ -78,18 +81,25 @@ async def tc_node(
     """A plane that listens with these certificates; with `port` it is a node of a cluster."""
     number = port or free_port()
     url = f"https://127.0.0.1:{number}"
-    settings = {"tc_default_ca_allowed": True, "tc_leader_ttl_s": "1s", "store": "mem://", **flags}
-    settings |= {"self_endpoint": url} if port else {}
-    app = create_app(
-        GatewaySettings.isolated(
-            bundle=certificates.paths["server"],
-            tc_client_bundle=certificates.paths["client"],
-            config_dir=folder,
-            storage_encryption_disabled=True,
-            **settings,
-        )
+    chosen: dict[str, Any] = {
+        "tc_default_ca_allowed": True,
+        "tc_leader_ttl_s": "1s",
+        "store": "mem://",
+        **flags,
+    }
+    chosen |= {"self_endpoint": url} if port else {}
+    settings = GatewaySettings.isolated(
+        bundle=certificates.paths["server"],
+        tc_client_bundle=certificates.paths["client"],
+        config_dir=folder,
+        storage_encryption_disabled=True,
+        **chosen,
     )
-    listener = Listener(f"127.0.0.1:{number}", tls=certificates.listening)
+    app = create_app(settings)
+    confine_guests(parts_of(app).hooks, settings)
+    guests = pem_of(read_trust(settings.tc_trust_dir))
+    tls = server_context(certificates.bundle, more_client_ca=guests)
+    listener = Listener(f"127.0.0.1:{number}", tls=tls)
     async with AsyncExitStack() as stack:
         options = ServeOptions(is_express=is_express, drain_grace_s=0, shutdown_timeout_s=5)
         await stack.enter_async_context(running(app, listener, options=options))

@@ -4,8 +4,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from holdfast.common.ids import new_xid
 from tests.infra.program import free_port
 from tests.service.common.certificates import Authority, pem
 from tests.service.txn.tc_node import Certificates, TcNode, tc_node, until
@@ -54,6 +56,35 @@ async def test_a_ca_in_the_trust_directory_is_trusted(
 
     async with tc_node(certificates, tmp_path, tc_default_ca_allowed=False) as node:
         assert (await node.get("/v1/tc/cluster/list")).json() == {"endpoints": []}
+
+
+@pytest.mark.parametrize("is_express", [True, False], ids=["lane", "asgi"])
+async def test_a_node_of_another_island_may_speak_to_the_coordinator_and_to_nobody_else(
+    certificates: Certificates, tmp_path: Path, is_express: bool
+) -> None:
+    elsewhere = Authority()
+    guest = Certificates(elsewhere, tmp_path / "elsewhere", "guest")
+    guest.contexts["server"].load_verify_locations(
+        cadata=pem(certificates.bundle.ca_certificates[0]).decode()
+    )
+    (tmp_path / "tc-trust.d").mkdir()
+    (tmp_path / "tc-trust.d" / "ca-1.pem").write_bytes(pem(elsewhere.certificate))
+
+    async with (
+        tc_node(certificates, tmp_path, is_express=is_express, tc_default_ca_allowed=False) as node,
+        httpx.AsyncClient(
+            base_url=node.url, verify=guest.contexts["server"], trust_env=False, timeout=20
+        ) as client,
+    ):
+        announced = await client.post("/v1/tc/cluster/announce", json={"self_endpoint": "https://guest"})
+        replayed = await client.post("/v1/txn/replay", json={"txn_id": new_xid()})
+        acquired = await client.post("/v1/acquire", json={"key": "k", "owner": "w", "ttl_seconds": 5})
+        own = await node.post("/v1/acquire", {"key": "k", "owner": "w", "ttl_seconds": 5}, as_="client")
+
+    assert announced.json()["endpoints"] == ["https://guest"]
+    assert (replayed.status_code, replayed.json()["error"]) == (404, "txn_not_found")
+    assert (acquired.status_code, acquired.json()["error"]) == (403, "client_forbidden")
+    assert own.status_code == 200
 
 
 async def test_checks_can_be_switched_off_but_a_member_still_needs_its_identity(

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from holdfast.common.app import build_app, parts_of
 from holdfast.common.bundle import read_bundle, read_denylist
 from holdfast.common.errors import HoldfastError
+from holdfast.common.guests import confine_guests
 from holdfast.common.listener import Listener, ListenError
 from holdfast.common.logging import configure_logging, get_logger
 from holdfast.common.metrics import Registry
@@ -19,6 +20,7 @@ from holdfast.common.server import PlaneServer, ServeOptions, running, serve
 from holdfast.common.settings import PlaneSettings, SettingsError
 from holdfast.common.telemetry import setup_telemetry
 from holdfast.common.tls import server_context
+from holdfast.common.trust import pem_of, read_trust
 
 SettingsT = TypeVar("SettingsT", bound=PlaneSettings)
 
@@ -56,6 +58,8 @@ def run(
     telemetry.instrument(app)
     if settings.metrics_listen:
         _serve_metrics_beside(app, parts.registry, settings.metrics_listen)
+    if settings.is_mtls_on:
+        confine_guests(parts.hooks, settings)
     try:
         serve(app, _listener(settings), options=_serve_options(settings), on_started=on_started)
     finally:
@@ -65,7 +69,9 @@ def run(
 def _listener(settings: PlaneSettings) -> Listener:
     if not settings.is_mtls_on:
         return Listener(settings.listen, settings.listen_proto)
-    return Listener(settings.listen, settings.listen_proto, server_context(read_bundle(settings.bundle)))
+    more_client_ca = pem_of(read_trust(settings.tc_trust_dir))
+    context = server_context(read_bundle(settings.bundle), more_client_ca=more_client_ca)
+    return Listener(settings.listen, settings.listen_proto, context)
 
 
 def _serve_options(settings: PlaneSettings) -> ServeOptions:

@@ -31,6 +31,7 @@ async def execute(
     finish_trace = None if hooks.trace is None else hooks.trace(route, request)
     status = STATUS_CLIENT_GONE
     started_s = 0.0
+    was_given = False
     if metrics is not None:
         started_s = perf_counter()
         metrics.in_flight += 1
@@ -38,6 +39,7 @@ async def execute(
         if hooks.identify is not None:
             hooks.identify(route, request)
         if hooks.admit is not None:
+            was_given = True
             pause = hooks.admit(route, request)
             if pause is not None:
                 await pause
@@ -57,7 +59,7 @@ async def execute(
         answer = internal_error_answer()
         status = answer.status
     finally:
-        if hooks.leave is not None:
+        if was_given and hooks.leave is not None:
             hooks.leave(route)
         if metrics is not None:
             metrics.in_flight -= 1

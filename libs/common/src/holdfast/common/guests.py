@@ -1,0 +1,46 @@
+"""Callers whose CA is trusted between coordinators only: the handshake lets them in, everything else is closed to them."""
+
+from functools import lru_cache
+from typing import Final
+
+from cryptography import x509
+
+from holdfast.common.bundle import read_bundle
+from holdfast.common.errors import HoldfastError
+from holdfast.common.express.hooks import Hooks
+from holdfast.common.express.message import Request
+from holdfast.common.express.route import Route
+from holdfast.common.settings import PlaneSettings
+from holdfast.common.trust import is_issued_by, read_trust
+
+_OPEN_TO_GUESTS: Final = ("/v1/tc/", "/v1/txn/")
+_CACHED: Final = 4096
+
+
+class ClientForbidden(HoldfastError):
+    """The certificate is trusted between coordinators, but not as a client of this plane."""
+
+    code, status = "client_forbidden", 403
+
+
+def confine_guests(hooks: Hooks, settings: PlaneSettings) -> None:
+    """Without CAs in the trust directory there are no guests, and nothing is asked."""
+    if not read_trust(settings.tc_trust_dir):
+        return
+    own = read_bundle(settings.bundle).ca_certificates
+    identify = hooks.identify
+
+    @lru_cache(maxsize=_CACHED)
+    def is_own(certificate: bytes) -> bool:
+        parsed = x509.load_der_x509_certificate(certificate)
+        return any(is_issued_by(parsed, authority) for authority in own)
+
+    def check(route: Route, request: Request) -> None:
+        if identify is not None:
+            identify(route, request)
+        certificate = request.peer_certificate
+        if certificate is None or route.path.startswith(_OPEN_TO_GUESTS) or is_own(certificate):
+            return
+        raise ClientForbidden("this certificate is trusted between coordinators only")
+
+    hooks.identify = check
