@@ -64,7 +64,9 @@ docs: setup ## Write the tables of docs/reference from the code.
 	$(BIN)/python -m holdfast.cli.reference
 
 wheels: setup ## Put the package and everything it needs into dist/wheels, for an image that is built without the network.
-	rm -rf dist/wheels && $(BIN)/python -m pip wheel --quiet --disable-pip-version-check -c constraints.txt -w dist/wheels .
+	@# async-timeout is for images whose Python is older than 3.11.3, as Debian's.
+	rm -rf dist/wheels && $(BIN)/python -m pip wheel --quiet --disable-pip-version-check -c constraints.txt -w dist/wheels \
+		. async-timeout
 
 image: wheels ## Build the container image of all roles (another base: make image BASE=image).
 	docker build -f deploy/Containerfile $(if $(BASE),--build-arg BASE=$(BASE)) -t $(or $(HOLDFAST_IMAGE),holdfast-plane) .
