@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from holdfast.common import failpoint
+from holdfast.common.ids import new_xid
 from holdfast.storage.disk.store import open_disk
 from holdfast.storage.options import StoreOptions
 from tests.service.queue.words import Queue
@@ -48,7 +49,7 @@ async def _cycle(queue: Queue, ledger: Ledger, job: Job) -> None:
     message = await queue.enqueue(job.payload, max_attempts=1 if job.operation == "dlq" else 5)
     ledger.write("enqueued", id=message.message_id)
     _arm(job, "claim")
-    txn_id = "0123456789abcdefghi0" if job.is_joined else ""
+    txn_id = new_xid() if job.is_joined else ""
     delivery = await queue.dequeue(visibility_s=VISIBILITY_S, txn_id=txn_id)
     ledger.write("claimed", lease_id=delivery.lease_id, token=delivery.fencing_token)
     _arm(job, job.operation)
