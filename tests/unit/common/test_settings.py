@@ -498,6 +498,22 @@ def test_joining_others_needs_mutual_tls(place: Place) -> None:
         place.load(self_endpoint="http://a", join=["http://b"], mtls_disabled=True).check_start()
 
 
+def test_a_node_of_a_cluster_needs_one_tc_client_bundle(place: Place) -> None:
+    folder = place.config.parent
+    (folder / "server.pem").touch()
+    with pytest.raises(SettingsError, match="flag --self: needs a TC client bundle"):
+        place.load(self_endpoint="https://a").check_start()
+    place.load(self_endpoint="https://a", tc_auth_disabled=True).check_start()
+
+    (folder / "tc-client.pem").touch()
+    place.load(self_endpoint="https://a").check_start()
+
+    (folder / "tc-client02.pem").touch()
+    with pytest.raises(SettingsError, match="is one of several tc-client bundles"):
+        place.load(self_endpoint="https://a").check_start()
+    place.load(self_endpoint="https://a", tc_client_bundle=folder / "tc-client.pem").check_start()
+
+
 def test_a_unix_socket_needs_no_tls(place: Place) -> None:
     settings = place.load(listen_proto="unix", listen="/run/holdfast.sock")
 

@@ -137,7 +137,7 @@ def _table(nodes: list[dict[str, Any]]) -> str:
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]).rstrip()
         for row in rows
     ]
-    return printable("\n".join(lines))
+    return "\n".join(printable(line) for line in lines)
 
 
 def _print_members(answer: Members, output: OutputFormat) -> None:
