@@ -10,6 +10,13 @@ from tests.wire.lockd.conftest import Wire
 from tests.wire.lockd.test_leases import refusal
 
 
+@pytest.fixture(autouse=True)
+async def scan_is_preferred(wire: Wire) -> None:
+    """As in memory by default; over other stores the index is, and has tests of its own."""
+    if (await wire.get("/v1/namespace")).json()["query"]["preferred_engine"] != "scan":
+        await wire.post("/v1/namespace", {"query": {"preferred_engine": "scan"}})
+
+
 async def publish(wire: Wire, key: str, document: Any, **headers: str) -> None:
     lease = await wire.acquire(key)
     await wire.update(lease, json.dumps(document).encode(), **headers)

@@ -11,6 +11,12 @@ from tests.wire.lockd.test_query import keys, publish
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
+@pytest.fixture
+def preferred(request: pytest.FixtureRequest) -> str:
+    """The default: in memory a scan, in a store that lasts the index."""
+    return "index" if "split" in request.node.name else "scan"
+
+
 def engines(preferred: str, fallback: str) -> dict[str, object]:
     return {"query": {"preferred_engine": preferred, "fallback_engine": fallback}}
 
@@ -18,17 +24,17 @@ def engines(preferred: str, fallback: str) -> dict[str, object]:
 # -- configuration
 
 
-async def test_a_namespace_that_was_never_used_has_defaults_and_no_etag(wire: Wire) -> None:
+async def test_a_namespace_that_was_never_used_has_defaults_and_no_etag(wire: Wire, preferred: str) -> None:
     answer = await wire.get("/v1/namespace", namespace="Fresh")
 
     assert answer.status_code == 200
     assert answer.text == (
-        '{"namespace":"fresh","query":{"preferred_engine":"scan","fallback_engine":"none"}}\n'
+        f'{{"namespace":"fresh","query":{{"preferred_engine":"{preferred}","fallback_engine":"none"}}}}\n'
     )
     assert "etag" not in answer.headers
 
 
-async def test_what_is_stored_is_read_back_with_its_etag(wire: Wire) -> None:
+async def test_what_is_stored_is_read_back_with_its_etag(wire: Wire, preferred: str) -> None:
     stored = await wire.post("/v1/namespace", engines("INDEX", "Scan"), namespace="ns")
     read = await wire.get("/v1/namespace", namespace="ns")
     other = await wire.get("/v1/namespace")
@@ -38,15 +44,17 @@ async def test_what_is_stored_is_read_back_with_its_etag(wire: Wire) -> None:
     assert read.content == stored.content
     assert read.headers["etag"] == stored.headers["etag"]
     assert UUID7.fullmatch(stored.headers["etag"])
-    assert other.json() == {"namespace": "default", **engines("scan", "none")}
+    assert other.json() == {"namespace": "default", **engines(preferred, "none")}
 
 
-async def test_what_is_left_out_keeps_its_value_and_each_store_has_its_etag(wire: Wire) -> None:
+async def test_what_is_left_out_keeps_its_value_and_each_store_has_its_etag(
+    wire: Wire, preferred: str
+) -> None:
     first = await wire.post("/v1/namespace", {"query": {"fallback_engine": "scan"}})
     second = await wire.post("/v1/namespace", {"query": {"preferred_engine": "index", "fallback_engine": ""}})
     third = await wire.post("/v1/namespace", {"query": {}})
 
-    assert first.json()["query"] == {"preferred_engine": "scan", "fallback_engine": "scan"}
+    assert first.json()["query"] == {"preferred_engine": preferred, "fallback_engine": "scan"}
     assert second.json()["query"] == {"preferred_engine": "index", "fallback_engine": "scan"}
     assert third.json() == second.json()
     assert len({answer.headers["etag"] for answer in (first, second, third)}) == 3
