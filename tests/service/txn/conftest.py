@@ -19,7 +19,10 @@ from holdfast.storage.port import Store
 from holdfast.storage.resource import Decision, Member
 from holdfast.txn.coordinator import Coordinator
 from holdfast.txn.decisions import Decisions
+from holdfast.txn.lead import Lead
+from holdfast.txn.leadership import LocalLeadership
 from holdfast.txn.sweep import Sweep
+from holdfast.txn.tc_peers import PeerPort
 
 HERE = "island-1"
 RETENTION_S = 3600.0
@@ -39,7 +42,8 @@ class Plane:
         for manager in (self.state, self.leases, self.queue):
             self.coordinator.enlist(manager)
         self.decisions = Decisions(store, self.coordinator, steady, self.leases)
-        self.sweep = Sweep(store, self.decisions, steady, interval_s=5)
+        lead = Lead(LocalLeadership(), _no_peers, self.decisions)
+        self.sweep = Sweep(store, lead, steady, interval_s=5)
 
     async def staged(self, key: str, txn_id: str, ttl_s: int = 30, text: bytes = b'{"n":1}') -> Grant:
         member = Member("default", key)
@@ -57,6 +61,10 @@ class Plane:
 
     async def version(self, key: str) -> int:
         return (await self.state.get_public(Member("default", key))).version
+
+
+def _no_peers() -> PeerPort:
+    raise AssertionError("there is no other node")
 
 
 def claim(grant: Grant) -> Claim:

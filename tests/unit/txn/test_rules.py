@@ -75,6 +75,7 @@ asks = st.builds(
     st.sampled_from(State),
     st.lists(st.builds(Participant, st.sampled_from([A, B]), st.sampled_from(["", "h1", "h2"]))),
     st.integers(0, 3),
+    st.integers(0, 1 << 50),
 )
 
 

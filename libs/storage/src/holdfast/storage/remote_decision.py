@@ -105,7 +105,9 @@ class RemoteDecider:
         marker = await _MARKERS.get(tx, txn_id)
         return None if marker is None else Decision(marker.state)
 
-    async def join(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+    async def join(
+        self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member], joining: Member
+    ) -> int:
         last_ms = await self.keep(tx, txn_id, expires_at_ms, members)
         if last_ms > expires_at_ms:
             await self.keep(tx, txn_id, last_ms, members)

@@ -72,7 +72,9 @@ class Decider(Protocol):
         """How a transaction ended, as long as that is remembered."""
         ...
 
-    async def join(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+    async def join(
+        self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member], joining: Member
+    ) -> int:
         """Somebody joins these members: all of them live as long as the last one ends, because a transaction must not
         lose one member and keep another; returns when that is."""
         ...

@@ -32,6 +32,8 @@ from holdfast.storage.port import Store
 from holdfast.txn.coordinator import Coordinator
 from holdfast.txn.decisions import Decisions
 from holdfast.txn.island import backend_hash_of
+from holdfast.txn.islands import IslandCourier
+from holdfast.txn.lead import Lead
 from holdfast.txn.routes import TxnRoutes
 from holdfast.txn.sweep import Sweep
 from holdfast.txn.tc_cluster import TcCluster
@@ -52,7 +54,7 @@ class Plane:
         self._namespaces = NamespaceRoutes(settings)
         self._queue = QueueDoors(settings, drain, QueueMetrics(registry))
         self._cluster = TcCluster(settings)
-        self._txn = TxnRoutes(self._cluster)
+        self._txn = TxnRoutes(self._cluster, self._cluster.access)
 
     @property
     def routers(self) -> Sequence[ExpressRouter]:
@@ -91,16 +93,19 @@ class Plane:
         self._queue.open(queue)
         self._lease_metrics.watch(leases)
         self._drain.active_leases = lambda: leases.active
-        decisions = Decisions(store, coordinator, clock, leases)
-        self._txn.open(store, decisions)
-        sweep = Sweep(store, decisions, clock, interval_s=self._settings.txn_replay_interval_s)
+        cluster = self._cluster
+        islands = IslandCourier(lambda: cluster.registry, lambda: cluster.peers, self._settings)
+        decisions = Decisions(store, coordinator, clock, leases, islands)
+        coordinator.lead = lead = Lead(cluster, lambda: cluster.peers, decisions)
+        self._txn.open(store, decisions, lead)
+        sweep = Sweep(store, lead, clock, interval_s=self._settings.txn_replay_interval_s)
         coordinator.on_due = sweep.wake
         builder = IndexBuilder(store, state.index, self._index_metrics)
         async with (
             leases.running(),
             builder.running(),
             queue.running(),
-            sweep.running(),
             self._cluster.running(store),
+            sweep.running(),
         ):
             yield

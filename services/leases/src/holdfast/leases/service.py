@@ -187,7 +187,7 @@ class LeaseService:
         if wish.txn_id:
             # Everybody in the transaction belongs to it from now on, also the key that minted its id.
             members = await held_members(tx, txn_id)
-            expires_at_ms = await self._decider.join(tx, txn_id, expires_at_ms, members)
+            expires_at_ms = await self._decider.join(tx, txn_id, expires_at_ms, members, member)
         granted = Lease(
             lease_id=lease_id,
             owner=wish.owner,

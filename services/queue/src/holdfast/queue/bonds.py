@@ -38,9 +38,13 @@ class Bonds:
 
     # -- transactions
 
-    async def join(self, tx: Transaction, txn_id: str, expires_at_ms: int) -> int:
+    async def join(
+        self, tx: Transaction, address: QueueAddress, message_id: str, txn_id: str, expires_at_ms: int
+    ) -> int:
         """Somebody dequeues within the transaction; returns until when all its members live."""
-        return await self._decider.join(tx, txn_id, expires_at_ms, await held_members(tx, txn_id))
+        members = await held_members(tx, txn_id)
+        message = member_of_message(address, message_id)
+        return await self._decider.join(tx, txn_id, expires_at_ms, members, message)
 
     def enlist(self, tx: Transaction, address: QueueAddress, message_id: str, txn_id: str) -> None:
         tx.put(held_key(txn_id, member_of_message(address, message_id)), b"")

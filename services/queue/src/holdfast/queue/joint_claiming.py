@@ -107,7 +107,9 @@ class JointClaims:
         )
         state.has_state = state.has_state or order.with_state
         if order.txn_id:
-            state.expires_at_ms = await self._bonds.join(tx, txn_id, state.expires_at_ms)
+            state.expires_at_ms = await self._bonds.join(
+                tx, queue.address, entry.message_id, txn_id, state.expires_at_ms
+            )
             self._bonds.enlist(tx, queue.address, entry.message_id, txn_id)
         place = records.take(tx, queue.keys, entry.message_id, entry.key, state)
         tx.after_commit(lambda revision: queue.taken(entry, place, state, revision))

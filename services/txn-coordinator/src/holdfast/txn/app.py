@@ -18,6 +18,8 @@ from holdfast.txn.courier import ServiceCourier
 from holdfast.txn.decisions import Decisions
 from holdfast.txn.internal_routes import InternalTxnRoutes
 from holdfast.txn.island import backend_hash_of
+from holdfast.txn.islands import IslandCourier
+from holdfast.txn.lead import Lead
 from holdfast.txn.routes import TxnRoutes
 from holdfast.txn.settings import TxnSettings
 from holdfast.txn.sweep import Sweep
@@ -31,7 +33,7 @@ class TxnPart:
         self._settings = settings
         self._peers = peers
         self._cluster = TcCluster(settings)
-        self._txn = TxnRoutes(self._cluster)
+        self._txn = TxnRoutes(self._cluster, self._cluster.access)
         self._internal = InternalTxnRoutes()
 
     @property
@@ -50,13 +52,17 @@ class TxnPart:
             record_ttl_s=settings.ttl_s_default,
         )
         services = {role: self._peers.upstream(role) for role in (Role.LEASES, Role.STATE, Role.QUEUE)}
-        courier = ServiceCourier(services, settings, backend_hash)
+        cluster = self._cluster
+        islands = IslandCourier(lambda: cluster.registry, lambda: cluster.peers, settings)
+        courier = ServiceCourier(services, settings, backend_hash, islands)
         decisions = Decisions(store, coordinator, clock, _Nobody(), courier)
-        self._txn.open(store, decisions)
+        lead = Lead(cluster, lambda: cluster.peers, decisions)
+        self._txn.open(store, decisions, lead)
         self._internal.decisions = decisions
-        sweep = Sweep(store, decisions, clock, interval_s=settings.txn_replay_interval_s)
+        self._internal.lead = lead
+        sweep = Sweep(store, lead, clock, interval_s=settings.txn_replay_interval_s)
         coordinator.on_due = sweep.wake
-        async with sweep.running(), self._cluster.running(store):
+        async with cluster.running(store), sweep.running():
             yield
 
 

@@ -12,6 +12,7 @@ from holdfast.storage.port import Transaction
 from holdfast.storage.resource import Decision, Member, ResourceManager
 from holdfast.txn import rules
 from holdfast.txn.errors import MessageNotHeld
+from holdfast.txn.led import EnlistedAtLeader, Led, SettledByLeader, is_enlisted
 from holdfast.txn.records import MARKERS, RECORDS, delete_record, put_marker, put_record
 from holdfast.txn.rules import Participant, State
 
@@ -43,6 +44,8 @@ class Coordinator:
         self._record_ttl_ms = int(record_ttl_s * 1000)
         self._managers: list[ResourceManager] = []
         self.on_due: Callable[[int], None] = lambda at_ms: None
+        self.lead: Led | None = None
+        """Who decides on transactions of several islands; None: there is but this one."""
 
     def enlist(self, manager: ResourceManager) -> None:
         """Have a service take part in every decision. Called while the plane is wired together."""
@@ -57,6 +60,8 @@ class Coordinator:
     async def decide(
         self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
     ) -> None:
+        if self.lead is not None and self.lead.is_clustered:
+            raise SettledByLeader(self.lead, txn_id, decision)
         record = await RECORDS.get(tx, txn_id)
         if record is None:
             await self.end(tx, txn_id, decision, members)
@@ -75,13 +80,22 @@ class Coordinator:
         marker = await MARKERS.get(tx, txn_id)
         return None if marker is None else rules.state_of(marker).decision
 
-    async def join(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+    async def join(
+        self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member], joining: Member
+    ) -> int:
+        is_led = self.lead is not None and self.lead.is_clustered
+        if self.lead is not None and is_led and not is_enlisted(await RECORDS.get(tx, txn_id), joining):
+            raise EnlistedAtLeader(self.lead, txn_id, expires_at_ms, [*members, joining])
         last_ms = await self.keep(tx, txn_id, expires_at_ms, members)
         if last_ms > expires_at_ms:
             await self.keep(tx, txn_id, last_ms, members)
         return last_ms
 
     async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+        if self.lead is not None and self.lead.is_clustered and expires_at_ms:
+            record = await RECORDS.get(tx, txn_id)
+            if record is not None and record.expires_at_ms < expires_at_ms:
+                raise EnlistedAtLeader(self.lead, txn_id, expires_at_ms, members)
         last_ms = expires_at_ms
         for manager in self._managers:
             last_ms = max(last_ms, await manager.keep(tx, txn_id, expires_at_ms, members))
@@ -142,8 +156,11 @@ class Coordinator:
             self._mark(tx, txn_id, TxnMarker(state=record.state, term=record.term))
             delete_record(tx, txn_id, record)
         else:
-            record.tries += 1
-            self._put(tx, txn_id, record, due_at_ms=now_ms + _pause_ms(record.tries))
+            self.postpone(tx, txn_id, record)
+
+    def postpone(self, tx: Transaction, txn_id: str, record: TxnRecord) -> None:
+        record.tries += 1
+        self._put(tx, txn_id, record, due_at_ms=self._clock.now_ms() + _pause_ms(record.tries))
 
     async def _check_messages(self, tx: Transaction, txn_id: str, members: Sequence[Member]) -> None:
         """A decision that is brought to others cannot be refused by them, so it is refused before it is one."""

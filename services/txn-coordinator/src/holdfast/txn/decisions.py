@@ -60,7 +60,7 @@ class Decisions:
 
     async def decide(self, txn_id: str, ask: Ask) -> State:
         """Record what is asked for, if it may be, and apply it; returns what is recorded."""
-        located = ask._replace(participants=[self._located(one) for one in ask.participants])
+        located = ask._replace(participants=[self.located(one) for one in ask.participants])
 
         async def decide(tx: Transaction) -> Outcome:
             record, marker = await self._coordinator.known(tx, txn_id)
@@ -121,7 +121,34 @@ class Decisions:
         await self._round(txn_id, outcome)
         return outcome.state
 
-    async def resume(self, due: Due) -> None:
+    async def held(self, txn_id: str) -> list[Member]:
+        """Who holds a lease of the transaction on this island."""
+        return await self._store.transact(lambda tx: held_members(tx, txn_id))
+
+    async def postpone(self, due: Due) -> TxnRecord | None:
+        """What is due and not this node's to end: it is due again later. None: there is nothing to do yet."""
+
+        async def postpone(tx: Transaction) -> TxnRecord | None:
+            record = await RECORDS.get(tx, due.txn_id)
+            if record is None or record.due_at_ms != due.at_ms:
+                tx.delete(due.key)
+                return None
+            if rules.state_of(record) is State.PENDING:
+                until_ms = await self.lives_until_ms(tx, due.txn_id, record)
+                if until_ms > self._clock.now_ms():
+                    put_record(tx, due.txn_id, record, due_at_ms=until_ms)
+                    return None
+            self._coordinator.postpone(tx, due.txn_id, record)
+            return record
+
+        return await self._store.transact(postpone)
+
+    async def handed_over(self, txn_id: str, record: TxnRecord) -> None:
+        """The leader has recorded this decision and brings it to everybody."""
+        islands = {one.backend_hash for one in record.participants}
+        await self._finish(txn_id, record, sorted(islands))
+
+    async def resume(self, due: Due, *, term: int = 0) -> None:
         """For the sweep: go on with what is due. A stale entry of the order goes."""
 
         async def resume(tx: Transaction) -> Outcome:
@@ -136,6 +163,7 @@ class Decisions:
                     put_record(tx, due.txn_id, record, due_at_ms=until_ms)
                     return Outcome(State.PENDING)
                 record.state = State.ROLLBACK
+            record.term = max(record.term, term)
             rules.hold(record, self._coordinator.located(await held_members(tx, due.txn_id)))
             return await self._advance(tx, due.txn_id, record, is_decided=is_decided)
 
@@ -196,7 +224,8 @@ class Decisions:
 
         return await self._store.transact(finish)
 
-    def _located(self, participant: Participant) -> Participant:
+    def located(self, participant: Participant) -> Participant:
+        """What is nowhere else is here."""
         return participant._replace(backend_hash=participant.backend_hash or self.backend_hash)
 
 

@@ -8,6 +8,7 @@ from holdfast.storage.remote_decision import DECIDE_PATH, KEEP_PATH
 from holdfast.storage.resource import Decision
 from holdfast.storage.resource_routes import KeepAnswer, KeepRequest, MemberBody, members_of
 from holdfast.txn.decisions import Decisions
+from holdfast.txn.lead import Lead
 
 
 class SettleRequest(BaseModel):
@@ -24,9 +25,10 @@ class SettleAnswer(BaseModel):
 
 
 class InternalTxnRoutes:
-    """`decisions` is set while the store is open."""
+    """`decisions` and `lead` are set while the store is open."""
 
     decisions: Decisions
+    lead: Lead
 
     def __init__(self) -> None:
         self.router = ExpressRouter(tags=("internal",))
@@ -35,7 +37,7 @@ class InternalTxnRoutes:
 
     async def _decide(self, request: Request, body: SettleRequest) -> Answer:
         if body.is_joint:
-            return json_answer({"state": (await self.decisions.settle(body.txn_id, body.state)).value})
+            return json_answer({"state": (await self.lead.settle(body.txn_id, body.state)).value})
         await self.decisions.settle_single(body.txn_id, body.state, members_of(body.members))
         return json_answer({"state": body.state.value})
 

@@ -25,7 +25,8 @@ from holdfast.txn.errors import (
     TxnNotFound,
     TxnPending,
 )
-from holdfast.txn.leadership import Leadership, LocalLeadership, check_term
+from holdfast.txn.lead import FORWARDED, Lead
+from holdfast.txn.leadership import Leadership, check_term
 from holdfast.txn.listing import LIMIT_DEFAULT, LIMIT_MAX, Listed, list_transactions
 from holdfast.txn.rules import Ask, Participant, State
 from holdfast.txn.schemas import (
@@ -35,7 +36,15 @@ from holdfast.txn.schemas import (
     ParticipantBody,
     ReplayRequest,
 )
-from holdfast.txn.tc_errors import TcTermRequired, TcTermStale, TcUnavailable
+from holdfast.txn.tc_access import TcAccess
+from holdfast.txn.tc_errors import (
+    TcClientRequired,
+    TcForbidden,
+    TcNotLeader,
+    TcTermRequired,
+    TcTermStale,
+    TcUnavailable,
+)
 
 PARTICIPANTS_MAX: Final = 1000
 
@@ -43,6 +52,8 @@ _ANY_METHOD = ("POST", "GET", "PUT", "DELETE", "PATCH")
 _BAD_ID = (MissingTxnId, InvalidTxnId)
 _BAD_ASK = (InvalidNamespace, InvalidKey, InvalidBackendHash, TooManyParticipants, TxnBackendMismatch)
 _BAD_TERM = (TcTermRequired, TcTermStale, TxnConflict)
+_STRANGER = (TcClientRequired, TcForbidden)
+_FORWARDED = FORWARDED.lower().encode()
 _QUERY: Mapping[str, str] = {"txn_id": "The transaction, when the body names none."}
 _EXAMPLE = {"txn_id": "…", "participants": [{"namespace": "default", "key": "orders"}]}
 _EMPTY = DecideRequest()
@@ -51,16 +62,19 @@ _EMPTY = DecideRequest()
 class TxnRoutes:
     """The endpoints of transactions, once the store is open."""
 
-    def __init__(self, leadership: Leadership | None = None) -> None:
-        self._leadership: Leadership = leadership or LocalLeadership()
+    def __init__(self, leadership: Leadership, access: TcAccess) -> None:
+        self._leadership = leadership
+        self._access = access
         self._clock = SystemClock()
         self._store: Store
         self._decisions: Decisions
+        self._lead: Lead
         self.router = self._declare()
 
-    def open(self, store: Store, decisions: Decisions) -> None:
+    def open(self, store: Store, decisions: Decisions, lead: Lead) -> None:
         self._store = store
         self._decisions = decisions
+        self._lead = lead
 
     def _declare(self) -> ExpressRouter:
         router = ExpressRouter(tags=("transactions",))
@@ -71,7 +85,10 @@ class TxnRoutes:
             request_model=DecideRequest,
             is_body_optional=True,
             response_model=DecideAnswer,
-            errors=(*_BAD_ID, InvalidState, *_BAD_ASK, *_BAD_TERM, TcUnavailable, TxnFanoutFailed),
+            errors=(
+                *(*_STRANGER, *_BAD_ID, InvalidState, *_BAD_ASK, *_BAD_TERM),
+                *(TcUnavailable, TcNotLeader, TxnFanoutFailed),
+            ),
             summary="Record how a transaction ends, or that it will, and who takes part; apply it everywhere.",
             request_example={**_EXAMPLE, "state": "commit"},
             query_parameters={**_QUERY, "state": "pending, commit or rollback, when the body says none."},
@@ -84,7 +101,10 @@ class TxnRoutes:
                 request_model=DecideRequest,
                 is_body_optional=True,
                 response_model=DecideAnswer,
-                errors=(*_BAD_ID, *_BAD_ASK, *_BAD_TERM, TcUnavailable, TxnNotFound, TxnPending),
+                errors=(
+                    *(*_STRANGER, *_BAD_ID, *_BAD_ASK, *_BAD_TERM),
+                    *(TcUnavailable, TxnNotFound, TxnPending, TxnFanoutFailed),
+                ),
                 summary=f"Apply a {state} on this island; without participants, whatever is recorded.",
                 request_example=_EXAMPLE,
                 query_parameters=_QUERY,
@@ -96,7 +116,7 @@ class TxnRoutes:
             request_model=ReplayRequest,
             is_body_optional=True,
             response_model=DecideAnswer,
-            errors=(*_BAD_ID, TxnNotFound),
+            errors=(*_STRANGER, *_BAD_ID, TxnNotFound),
             summary="Apply the recorded decision again; a transaction whose time is over is rolled back.",
             request_example={"txn_id": "…"},
             query_parameters=_QUERY,
@@ -112,11 +132,14 @@ class TxnRoutes:
         return router
 
     async def decide(self, request: Request, body: DecideRequest | None) -> Answer:
+        self._access.require_client(request)
         body = body or _EMPTY
         txn_id = _txn_id(body.txn_id, request)
         state = _state(body.state or request.query("state") or "")
         self._check_island(body)
-        return _answer(txn_id, await self._decisions.decide(txn_id, self._ask(state, body)))
+        is_forwarded = request.header(_FORWARDED) is not None
+        recorded = await self._lead.decide(txn_id, self._ask(state, body), is_forwarded=is_forwarded)
+        return _answer(txn_id, recorded)
 
     async def commit(self, request: Request, body: DecideRequest | None) -> Answer:
         return await self._apply(request, body or _EMPTY, State.COMMIT)
@@ -125,6 +148,7 @@ class TxnRoutes:
         return await self._apply(request, body or _EMPTY, State.ROLLBACK)
 
     async def _apply(self, request: Request, body: DecideRequest, state: State) -> Answer:
+        self._access.require_client(request)
         txn_id = _txn_id(body.txn_id, request)
         check_term(self._leadership, body.tc_term or 0)
         self._check_island(body)
@@ -133,10 +157,12 @@ class TxnRoutes:
         return _answer(txn_id, await self._decisions.decide(txn_id, self._ask(state, body)))
 
     async def replay(self, request: Request, body: ReplayRequest | None) -> Answer:
+        self._access.require_client(request)
         txn_id = _txn_id(body.txn_id if body is not None else None, request)
         return _answer(txn_id, await self._decisions.replay(txn_id))
 
     async def list(self, request: Request, body: None) -> Answer:
+        self._access.require_client(request)
         asked = request.query("limit") or str(LIMIT_DEFAULT)
         limit = parse_int64(asked)
         if limit is None or limit < 1:

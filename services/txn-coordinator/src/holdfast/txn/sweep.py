@@ -12,7 +12,7 @@ from holdfast.common.clock import SteadyClock
 from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
 from holdfast.storage.port import Store, Transaction
-from holdfast.txn.decisions import Decisions
+from holdfast.txn.lead import Lead
 from holdfast.txn.records import MARKERS, Due, due_bounds, marker_due_bounds
 
 PAGE = 128
@@ -25,9 +25,9 @@ _log = get_logger("txn.sweep")
 class Sweep:
     """`running` sweeps for the length of its block."""
 
-    def __init__(self, store: Store, decisions: Decisions, clock: SteadyClock, *, interval_s: float) -> None:
+    def __init__(self, store: Store, lead: Lead, clock: SteadyClock, *, interval_s: float) -> None:
         self._store = store
-        self._decisions = decisions
+        self._lead = lead
         self._clock = clock
         self._interval_ms = max(1, int(interval_s * 1000))
         self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
@@ -81,7 +81,7 @@ class Sweep:
     async def _resume(self, due: Due) -> None:
         async with self._at_once:
             try:
-                await self._decisions.resume(due)
+                await self._lead.resume(due)
             except HoldfastError as error:
                 self._has_failed = True
                 _log.warn("txn.resume.failed", txn_id=due.txn_id, reason=error.detail)
