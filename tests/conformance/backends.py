@@ -46,5 +46,6 @@ def postgres_backend(url: str) -> Backend:
 
 @asynccontextmanager
 async def _open_encrypted(url: str, options: StoreOptions) -> AsyncIterator[Store]:
-    async with open_backend(url, replace(options, keyring=KEYRING)) as backend:
+    # What is alone is synced by the loop itself here, so that this way sees the whole suite as well.
+    async with open_backend(url, replace(options, keyring=KEYRING, loop_syncs_after=0)) as backend:
         yield EncodedStore(backend, KEYRING)

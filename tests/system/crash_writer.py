@@ -1,4 +1,7 @@
-"""A process that commits as fast as it can and tells each acknowledged commit on stdout, until it is killed."""
+"""A process that commits as fast as it can and tells each acknowledged commit on stdout, until it is killed.
+
+A single writer is synced by the loop, several of them by the journal's thread.
+"""
 
 import asyncio
 import os
@@ -12,9 +15,11 @@ from holdfast.storage.port import Batch
 WRITERS = 8
 
 
-async def write(folder: Path) -> None:
+async def write(folder: Path, writers: int) -> None:
     """Each commit writes two keys with one count, so that a torn one shows."""
-    options = StoreOptions(journal_segment_bytes=256 << 10, free_bytes_min=0)
+    options = StoreOptions(
+        journal_segment_bytes=256 << 10, free_bytes_min=0, loop_syncs_after=0 if writers == 1 else None
+    )
     async with open_disk(folder, options) as store:
 
         async def loop(writer: int) -> None:
@@ -28,8 +33,8 @@ async def write(folder: Path) -> None:
                 )
                 os.write(1, b"%d %d %d\n" % (writer, count, revision))
 
-        await asyncio.gather(*[loop(writer) for writer in range(WRITERS)])
+        await asyncio.gather(*[loop(writer) for writer in range(writers)])
 
 
 if __name__ == "__main__":
-    asyncio.run(write(Path(sys.argv[1])))
+    asyncio.run(write(Path(sys.argv[1]), int(sys.argv[2])))

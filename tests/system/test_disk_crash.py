@@ -1,10 +1,12 @@
 """Nothing acknowledged is lost: processes killed under load, and devices that forget what was not synced."""
 
 import asyncio
+import os
 import random
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,8 +27,9 @@ async def test_fifty_kills_under_load_lose_and_tear_nothing(tmp_path: Path) -> N
     ledger: dict[int, tuple[int, int]] = {}
     rng = random.Random(20260101)
 
-    for _ in range(KILLS):
-        acknowledged = run_and_kill(tmp_path, acknowledgements=rng.randint(1, 400))
+    for kill in range(KILLS):
+        writers = WRITERS if kill % 3 else 1
+        acknowledged = run_and_kill(tmp_path, writers, acknowledgements=rng.randint(1, 400))
         for line in acknowledged:
             writer, count, revision = map(int, line.split())
             assert count > ledger.get(writer, (0, 0))[0], "a writer went back"
@@ -37,10 +40,12 @@ async def test_fifty_kills_under_load_lose_and_tear_nothing(tmp_path: Path) -> N
     assert len(ledger) == WRITERS
 
 
-def run_and_kill(folder: Path, acknowledgements: int) -> list[str]:
+def run_and_kill(folder: Path, writers: int, acknowledgements: int) -> list[str]:
     """Start the writer, read so many acknowledgements, kill it, and return all that it still managed to say."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.system.crash_writer", str(folder)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "tests.system.crash_writer", str(folder), str(writers)],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     with process.stdout as stdout:
@@ -61,7 +66,9 @@ async def check_ledger(store: Store, ledger: dict[int, tuple[int, int]]) -> None
         assert int(left.value.split()[0]) >= count, "lost"
 
 
-async def lost_by_a_power_cut(folder: Path, after_commits: int) -> list[int]:
+async def lost_by_a_power_cut(
+    folder: Path, after_commits: int, *, writers_count: int = 4, options: StoreOptions = OPTIONS
+) -> list[int]:
     """Commit, cut the power in the middle, and say which acknowledged commits are not there any more."""
     acknowledged: list[int] = []
     enough = asyncio.Event()
@@ -75,8 +82,8 @@ async def lost_by_a_power_cut(folder: Path, after_commits: int) -> list[int]:
                 enough.set()
 
     LossyFile.is_cut = False
-    async with open_disk(folder, OPTIONS, file_factory=LossyFile) as store:
-        writers = [asyncio.create_task(write(store, writer)) for writer in range(4)]
+    async with open_disk(folder, options, file_factory=LossyFile) as store:
+        writers = [asyncio.create_task(write(store, writer)) for writer in range(writers_count)]
         await enough.wait()
         LossyFile.is_cut = True
         known = list(acknowledged)
@@ -97,6 +104,15 @@ async def test_a_power_cut_loses_nothing_acknowledged(tmp_path: Path, after_comm
     assert await lost_by_a_power_cut(tmp_path, after_commits) == []
 
 
+@pytest.mark.parametrize("after_commits", [1, 50, 300])
+async def test_a_power_cut_loses_nothing_that_the_loop_itself_synced(
+    tmp_path: Path, after_commits: int
+) -> None:
+    options = replace(OPTIONS, loop_syncs_after=0)
+
+    assert await lost_by_a_power_cut(tmp_path, after_commits, writers_count=1, options=options) == []
+
+
 async def test_the_mutant_that_skips_the_sync_is_caught(tmp_path: Path) -> None:
     with failpoint.armed("journal.sync:skip"):
         assert await lost_by_a_power_cut(tmp_path, 50) != []
@@ -107,16 +123,17 @@ async def test_the_mutant_that_answers_before_the_commit_is_caught(tmp_path: Pat
         assert await lost_by_a_power_cut(tmp_path, 50) != []
 
 
+@pytest.mark.parametrize("writers", [1, WRITERS])
 @pytest.mark.parametrize("step", ["journal.write", "journal.sync", "journal.synced"])
 async def test_a_crash_at_each_step_of_the_journal_keeps_what_was_acknowledged(
-    tmp_path: Path, step: str
+    tmp_path: Path, step: str, writers: int
 ) -> None:
     process = await asyncio.to_thread(
         subprocess.run,
-        [sys.executable, "-m", "tests.system.crash_writer", str(tmp_path)],
+        [sys.executable, "-m", "tests.system.crash_writer", str(tmp_path), str(writers)],
         stdout=subprocess.PIPE,
         text=True,
-        env={"HOLDFAST_FAILPOINT": f"{step}:20*crash"},
+        env={**os.environ, "HOLDFAST_FAILPOINT": f"{step}:20*crash"},
         check=False,
     )
     ledger: dict[int, tuple[int, int]] = {}

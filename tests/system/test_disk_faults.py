@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ from holdfast.storage.port import ABSENT, Batch, Transaction
 from tests.infra.files import FullFile, GatedFile, UnmarkableFile
 
 OPTIONS = StoreOptions(journal_segment_bytes=1 << 20, free_bytes_min=0)
+synced_by = pytest.mark.parametrize(
+    "options", [OPTIONS, replace(OPTIONS, loop_syncs_after=0)], ids=["thread", "loop"]
+)
 TIMEOUT_S = 10
 
 
@@ -73,10 +77,11 @@ async def test_while_one_group_syncs_the_next_one_gathers(tmp_path: Path) -> Non
         assert store.figures()["syncs"] == 2
 
 
+@synced_by
 async def test_an_unexpected_error_in_the_journal_fails_the_commits_instead_of_hanging_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: StoreOptions
 ) -> None:
-    async with open_disk(tmp_path, OPTIONS) as store:
+    async with open_disk(tmp_path, options) as store:
         await store.commit(Batch(puts={b"a": b"1"}))
 
         def defect(*_: object) -> bytes:
@@ -124,8 +129,11 @@ async def test_a_transaction_builds_on_what_is_staged_but_is_held_back_with_it(t
             await conflict
 
 
-async def test_a_failed_sync_turns_the_store_read_only_until_it_is_opened_again(tmp_path: Path) -> None:
-    async with open_disk(tmp_path, OPTIONS) as store:
+@synced_by
+async def test_a_failed_sync_turns_the_store_read_only_until_it_is_opened_again(
+    tmp_path: Path, options: StoreOptions
+) -> None:
+    async with open_disk(tmp_path, options) as store:
         await store.commit(Batch(puts={b"a": b"kept"}))
         watch = store.watch(b"", None)
 
@@ -147,7 +155,7 @@ async def test_a_failed_sync_turns_the_store_read_only_until_it_is_opened_again(
         assert len(await store.range(b"", None, limit=99)) == 1
         assert watch.revision == 1
 
-    async with open_disk(tmp_path, OPTIONS) as store:
+    async with open_disk(tmp_path, options) as store:
         records = await store.range(b"", None, limit=99)
         assert store.problem is None
         # The device may have kept the failed group or not, but only as a whole, and from now on for good.
@@ -156,8 +164,11 @@ async def test_a_failed_sync_turns_the_store_read_only_until_it_is_opened_again(
         await store.commit(Batch(puts={b"b": b""}))
 
 
-async def test_a_full_device_refuses_writes_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
-    async with open_disk(tmp_path, OPTIONS, file_factory=FullFile) as store:
+@synced_by
+async def test_a_full_device_refuses_writes_and_goes_on_when_there_is_room(
+    tmp_path: Path, options: StoreOptions
+) -> None:
+    async with open_disk(tmp_path, options, file_factory=FullFile) as store:
         await store.commit(Batch(puts={b"a": b"1"}))
 
         FullFile.is_full = True
@@ -170,21 +181,22 @@ async def test_a_full_device_refuses_writes_and_goes_on_when_there_is_room(tmp_p
         FullFile.is_full = False
         await store.commit(Batch(puts={b"a": b"3"}))
 
-    async with open_disk(tmp_path, OPTIONS) as store:
+    async with open_disk(tmp_path, options) as store:
         record = await store.get(b"a")
         assert record is not None
         assert (record.value, record.version) == (b"3", 2)
 
 
-async def test_a_mark_that_can_not_be_written_stops_no_commit(tmp_path: Path) -> None:
-    async with open_disk(tmp_path, OPTIONS, file_factory=UnmarkableFile) as store:
+@synced_by
+async def test_a_mark_that_can_not_be_written_stops_no_commit(tmp_path: Path, options: StoreOptions) -> None:
+    async with open_disk(tmp_path, options, file_factory=UnmarkableFile) as store:
         await store.commit(Batch(puts={b"a": b"1"}))
         await asyncio.to_thread(UnmarkableFile.has_failed.wait, TIMEOUT_S)
 
         async with asyncio.timeout(TIMEOUT_S):
             await store.commit(Batch(puts={b"a": b"2"}))
 
-    async with open_disk(tmp_path, OPTIONS) as store:
+    async with open_disk(tmp_path, options) as store:
         record = await store.get(b"a")
         assert record is not None
         assert (record.value, record.version) == (b"2", 2)

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.storage.disk.store import open_disk
 from tests.infra.power_cut import cut_power, ext4
+from tests.system.crash_writer import WRITERS
 from tests.system.test_disk_crash import OPTIONS, check_ledger
 
 CUTS = 10
@@ -16,7 +17,7 @@ CUTS = 10
 
 def run_and_cut(folder: Path, acknowledgements: int, failpoints: str = "") -> dict[int, tuple[int, int]]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.system.crash_writer", str(folder / "store")],
+        [sys.executable, "-m", "tests.system.crash_writer", str(folder / "store"), str(WRITERS)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

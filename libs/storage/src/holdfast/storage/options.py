@@ -25,6 +25,9 @@ class StoreOptions:
     journal_segment_bytes: int = 64 << 20  # Disk: one preallocated log file.
     free_bytes_min: int = 64 << 20  # Disk: below this free space writes are refused with StoreFull.
     group_batches_max: int = 1024  # Batches that share one sync.
+    loop_syncs_after: int | None = (
+        256  # Disk: quick syncs in a row before the loop syncs a lone batch; None: never.
+    )
     postgres_pool_max: int = 8
     postgres_poll_interval_s: float = 1.0  # Fallback when a NOTIFY is lost.
     outcome_timeout_s: float = 30.0  # PostgreSQL: how long an unknown outcome is asked after.

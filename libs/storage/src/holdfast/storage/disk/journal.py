@@ -6,6 +6,9 @@ the next one; the old one is reused once the shelf holds all of it without the j
 
     offer (loop) → queue → [thread: take group → write → sync] → settled (loop)
                                        └─ on an error: queue dropped, failed (loop)
+
+A batch that is alone, on a device that has long been quick, is written and synced by the loop itself, because waking the
+thread and being woken by it takes longer than that (`trust`, docs/decisions/0006).
 """
 
 import asyncio
@@ -21,6 +24,7 @@ from holdfast.common import failpoint
 from holdfast.common.logging import get_logger
 from holdfast.storage.disk import segment
 from holdfast.storage.disk.segment import JournalFile, JournalFileFactory
+from holdfast.storage.disk.trust import DeviceTrust
 from holdfast.storage.errors import StorageError, StoreCorrupt, StoreFull, StoreReadOnly
 from holdfast.storage.foreign import NO_ROOM
 from holdfast.storage.local.staging import Staged
@@ -52,7 +56,11 @@ class DiskJournal:
         self._offset = 0
         self._size_bytes = 0
         self._revision = 0
-        self._lock = threading.Lock()  # Guards the three below: the only state that loop and thread share.
+        self._trust = DeviceTrust(options.loop_syncs_after)
+        self._file_lock = threading.Lock()  # Held by whoever writes: nearly always the thread.
+        self._is_flush_due = False
+        self._mark_timer: asyncio.TimerHandle | None = None
+        self._lock = threading.Lock()  # Guards the three below, which loop and thread share.
         self._queue: list[Queued] = []
         self._is_idle = True
         self._error: StorageError | None = None
@@ -123,9 +131,48 @@ class DiskJournal:
     def offer(self, entry: bytes, staged: Staged) -> None:
         """After a failure nothing is queued: `_failed` is then on its way to the loop and will find it staged."""
         with self._lock:
-            if self._error is None:
-                self._queue.append((entry, staged))
+            if self._error is not None:
+                return
+            self._queue.append((entry, staged))
+            if not self._is_idle:
+                return  # The thread looks for more before it rests.
+            if not self._trust.is_earned:
                 self._rouse()
+                return
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Whoever was ready beside the first one has offered its batch by now: one is written here, more by the thread."""
+        self._is_flush_due = False
+        with self._lock:
+            queue = self._queue
+            if not self._is_idle or not queue:
+                return
+            # Starting the next segment takes too long for the loop.
+            is_small = len(queue) == 1 and self._offset + segment.room_for(queue[0][0]) <= self._size_bytes
+            if not is_small or not self._file_lock.acquire(blocking=False):
+                self._rouse()
+                return
+            self._queue = []
+        try:
+            is_written = self._write_group(queue)
+        except Exception as error:  # noqa: BLE001 (as in the thread: nobody may be left waiting)
+            self._died(error)
+            return
+        finally:
+            self._file_lock.release()
+        if is_written:
+            self._store.settled([queue[0][1]])
+        if self._mark_timer is None:
+            self._mark_timer = self._loop.call_later(MARK_AFTER_S, self._have_mark_left)
+
+    def _have_mark_left(self) -> None:
+        """The thread leaves the mark when it has rested for a while; so it is woken to rest again."""
+        self._mark_timer = None
+        with self._lock:
+            self._rouse()
 
     def entries(self) -> Iterator[bytes]:
         """Everything in the segments, for a shelf that lost its tail. Only while nothing is offered."""
@@ -161,6 +208,8 @@ class DiskJournal:
 
     def stop(self) -> None:
         """End the thread when its queue is empty. Blocking."""
+        if self._mark_timer is not None:
+            self._mark_timer.cancel()
         with self._lock:
             self._is_stopping = True
             self._rouse()
@@ -180,14 +229,20 @@ class DiskJournal:
         try:
             self._serve()
         except Exception as error:  # noqa: BLE001 (the edge of the thread: nobody may be left waiting for it)
-            _log.error("storage.journal.died", exception=error)
-            self._fail(_read_only(self._folder, OSError(str(error))), is_fatal=True)
+            self._died(error)
+
+    def _died(self, error: Exception) -> None:
+        _log.error("storage.journal.died", exception=error)
+        self._fail(_read_only(self._folder, OSError(str(error))), is_fatal=True)
 
     def _serve(self) -> None:
         while True:
             group = self._take()
             if group:
-                self._write_group(group)
+                with self._file_lock:
+                    is_written = self._write_group(group)
+                if is_written:
+                    self._loop.call_soon_threadsafe(self._store.settled, [staged for _, staged in group])
             elif self._is_stopping:
                 self._try_to_leave_mark()
                 return
@@ -214,7 +269,8 @@ class DiskJournal:
             self._queue = queue[count:]
             return queue[:count]
 
-    def _write_group(self, group: list[Queued]) -> None:
+    def _write_group(self, group: list[Queued]) -> bool:
+        """Whether it is durable now; if not, everybody is told."""
         try:
             self._append(group[-1][1].revision, [entry for entry, _ in group])
         except StorageError as error:
@@ -225,7 +281,8 @@ class DiskJournal:
             else:
                 self._fail(_read_only(self._folder, error), is_fatal=True)
         else:
-            self._loop.call_soon_threadsafe(self._store.settled, [staged for _, staged in group])
+            return True
+        return False
 
     def _append(self, revision: int, entries: list[bytes]) -> None:
         self._check_room()
@@ -239,7 +296,9 @@ class DiskJournal:
         if failpoint.ARMED and failpoint.hit("journal.sync"):
             self._file.pwrite(record, self._offset)
         else:
+            began_s = time.perf_counter()
             self._file.pwrite_synced(record, self._offset)
+            self._trust.took(time.perf_counter() - began_s)
         if failpoint.ARMED:
             failpoint.hit("journal.synced")
         self.syncs += 1
@@ -281,7 +340,8 @@ class DiskJournal:
     def _try_to_leave_mark(self) -> None:
         """Nobody waits for this one, and nothing is lost without it; a broken device is met by the next commit."""
         try:
-            self._leave_mark()
+            with self._file_lock:
+                self._leave_mark()
         except OSError as error:
             _log.warn("storage.journal.mark_failed", reason=str(error))
 

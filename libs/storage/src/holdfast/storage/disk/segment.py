@@ -118,6 +118,11 @@ def encode_record(salt: int, last_revision: int, entries: list[bytes]) -> bytes:
     return _RECORD_HEAD.pack(_RECORD_MAGIC, crc, len(payload), len(entries), last_revision) + payload
 
 
+def room_for(entry: bytes) -> int:
+    """What a record of this entry alone takes, and the mark behind it."""
+    return RECORD_HEAD_BYTES + _LENGTH.size + len(entry) + RECORD_HEAD_BYTES
+
+
 def encode_mark(salt: int, durable_revision: int) -> bytes:
     return encode_record(salt, durable_revision, [])
 

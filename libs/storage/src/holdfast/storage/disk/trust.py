@@ -1,0 +1,24 @@
+"""Whether a device syncs quickly enough for the event loop to wait for it.
+
+Handing one small record to a thread and being woken by it costs more than a quick device takes to sync it. A slow one
+must not hold up everybody else, so trust is earned by many quick syncs in a row and lost by a single slow one.
+"""
+
+QUICK_S = 0.001
+
+
+class DeviceTrust:
+    """Fed with the time of every sync, whoever waited for it. `syncs_min` quick ones in a row earn it; None: nothing."""
+
+    __slots__ = ("_quick_syncs", "_syncs_min")
+
+    def __init__(self, syncs_min: int | None) -> None:
+        self._syncs_min = syncs_min
+        self._quick_syncs = 0
+
+    @property
+    def is_earned(self) -> bool:
+        return self._syncs_min is not None and self._quick_syncs >= self._syncs_min
+
+    def took(self, seconds: float) -> None:
+        self._quick_syncs = self._quick_syncs + 1 if seconds < QUICK_S else 0
