@@ -186,7 +186,7 @@ async def test_a_peer_that_closes_an_idle_connection_while_we_send(is_repeatable
                 await post(client, b"second")
 
     assert [request[-6:] for request in requests].count(b"second") == (2 if is_repeatable else 1)
-    assert client.retries == (1 if is_repeatable else 0)
+    assert client.retries.value == (1 if is_repeatable else 0)
 
 
 async def test_a_streamed_body_is_never_sent_twice() -> None:
@@ -211,7 +211,7 @@ async def test_a_refused_connection_is_tried_a_few_times_and_then_told() -> None
         await post(client)
 
     assert caught.value.retry_after_s == 1
-    assert client.retries == LIMITS.attempts_max - 1
+    assert client.retries.value == LIMITS.attempts_max - 1
 
 
 async def test_what_was_never_sent_goes_to_another_replica() -> None:
@@ -222,7 +222,7 @@ async def test_what_was_never_sent_goes_to_another_replica() -> None:
         for number in range(20):
             assert await post(client, affinity=b"%d" % number) == b"ok"
 
-    assert client.retries <= 1  # The first failure is remembered.
+    assert client.retries.value <= 1  # The first failure is remembered.
 
 
 async def test_the_deadline_ends_a_call_to_a_silent_peer() -> None:
@@ -375,7 +375,7 @@ async def test_a_replica_that_failed_is_left_alone_and_its_callers_are_told_at_o
     with pytest.raises(UpstreamUnavailable, match=r"sample is not there: .*refused"):
         await post(client)
 
-    assert client.peers[0].calls == 1
+    assert client.peers[0].calls.value == 1
 
 
 async def test_a_probe_that_finds_a_replica_well_ends_its_back_off() -> None:
@@ -417,7 +417,7 @@ async def test_replicas_are_probed_while_the_client_runs() -> None:
 async def _well(client: ServiceClient) -> ServiceClient:
     for peer in client.peers:
         await peer.probe("/readyz")
-        peer.calls = 0
+        peer.calls.value = 0
     return client
 
 
@@ -426,12 +426,12 @@ async def test_calls_of_one_affinity_meet_in_one_replica_and_others_spread() -> 
         client = await _well(client_of(one.url, two.url, three.url))
         for _ in range(10):
             await post(client, affinity=b"default\0orders")
-        together = sorted(peer.calls for peer in client.peers)
+        together = sorted(peer.calls.value for peer in client.peers)
         for number in range(60):
             await post(client, affinity=b"default\0key-%d" % number)
 
     assert together == [0, 0, 10]
-    assert all(peer.calls >= 5 for peer in client.peers)
+    assert all(peer.calls.value >= 5 for peer in client.peers)
 
 
 async def test_without_an_affinity_the_replicas_take_turns() -> None:
@@ -440,7 +440,7 @@ async def test_without_an_affinity_the_replicas_take_turns() -> None:
         for _ in range(10):
             await post(client)
 
-    assert [peer.calls for peer in client.peers] == [5, 5]
+    assert [peer.calls.value for peer in client.peers] == [5, 5]
 
 
 async def test_a_lost_replica_moves_its_own_keys_only_and_gets_them_back() -> None:
@@ -451,9 +451,9 @@ async def test_a_lost_replica_moves_its_own_keys_only_and_gets_them_back() -> No
         async def homes() -> dict[bytes, str]:
             found: dict[bytes, str] = {}
             for key in keys:
-                before = [peer.calls for peer in client.peers]
+                before = [peer.calls.value for peer in client.peers]
                 await post(client, affinity=key)
-                moved = [peer.calls for peer in client.peers]
+                moved = [peer.calls.value for peer in client.peers]
                 position = next(at for at, calls in enumerate(moved) if calls != before[at])
                 found[key] = client.peers[position].url
             return found

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Final
 
 from holdfast.common.correlation import HEADER as CORRELATION_HEADER
@@ -67,17 +67,18 @@ class Passage:
 
     def route(self) -> Route:
         """The declaration of the service, with this passage in the place of its handlers."""
+
+        @wraps(self._route.handler)  # The docs are made from its name and its text.
+        async def pass_whole(request: Request, body: None) -> AnyAnswer:
+            return self._answer(request, await self._call(request, request.body, self._deadline_s))
+
         return replace(
             self._route,
-            handler=self._pass_whole,
+            handler=pass_whole,
             stream_handler=None if self._route.stream_handler is None else self._pass_stream,
             errors=(*self._route.errors, UpstreamUnavailable, UpstreamTimeout),
             is_parsed_by_handler=True,
         )
-
-    async def _pass_whole(self, request: Request, body: None) -> AnyAnswer:
-        answer = await self._call(request, request.body, self._deadline_s)
-        return self._answer(request, answer)
 
     async def _pass_stream(self, request: Request, chunks: AsyncIterator[bytes]) -> AnyAnswer:
         # No deadline: the answer may only come after the last byte of a body that the client sends at its own pace.

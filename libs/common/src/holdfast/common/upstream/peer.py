@@ -10,6 +10,7 @@ from pydantic_core import from_json
 
 from holdfast.common.express.message import Header
 from holdfast.common.logging import get_logger
+from holdfast.common.metrics import Counter
 from holdfast.common.upstream.address import Address
 from holdfast.common.upstream.errors import UpstreamError, UpstreamUnavailable
 from holdfast.common.upstream.limits import UpstreamLimits
@@ -36,21 +37,13 @@ class Peer:
         self.url = address.url
         self.seed = seed_of(address.url)
         self.pool = Pool(address, limits, tls)
-        self.calls = 0
-        self.failures = 0
+        self.calls = Counter()
+        self.failures = Counter()
         self.reason: str | None = _NOT_ASKED_YET
         self._limits = limits
         self._host_line = b"host: %b\r\n" % address.authority.encode("ascii")
         self._failures_in_a_row = 0
         self._left_alone_until_s = 0.0
-
-    @property
-    def open_count(self) -> int:
-        return self.pool.open_count
-
-    @property
-    def idle_count(self) -> int:
-        return self.pool.idle_count
 
     @property
     def is_well(self) -> bool:
@@ -70,7 +63,7 @@ class Peer:
         deadline_s: float | None,
     ) -> UpstreamAnswer:
         """One request and its answer, over a connection of its own for that time."""
-        self.calls += 1
+        self.calls.value += 1
         connection = self.pool.take_idle()
         if connection is None:
             try:
@@ -83,7 +76,7 @@ class Peer:
             head = self._render_head(method, target, headers, body)
             return await connection.begin(head, body, is_head=method == "HEAD", deadline_at_s=deadline_at_s)
         except UpstreamError as error:
-            self.failures += 1
+            self.failures.value += 1
             _log.debug(
                 "upstream.call.failed", peer=self.url, path=target.partition("?")[0], error=error.detail
             )
@@ -118,7 +111,7 @@ class Peer:
 
     def note_failure(self, reason: str) -> None:
         """It cannot be reached: leave it alone for a moment, longer each time."""
-        self.failures += 1
+        self.failures.value += 1
         limits = self._limits
         pause_s = min(limits.backoff_s_max, limits.backoff_s * 2.0 ** min(self._failures_in_a_row, 16))
         self._failures_in_a_row += 1

@@ -1,8 +1,9 @@
 """The other services as one process of a split plane reaches them, from its settings."""
 
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
 
 from holdfast.common.bundle import read_bundle
 from holdfast.common.express.hooks import Identify
@@ -18,6 +19,8 @@ from holdfast.common.upstream.peer import Peer
 from holdfast.common.upstream.port import Upstream
 from holdfast.common.upstream.service import ServiceClient
 from holdfast.common.upstream.signed import SignedUpstream
+
+_LABELS: Final = ("service", "peer")
 
 
 class Peers:
@@ -76,26 +79,24 @@ def _tls(settings: PlaneSettings) -> ssl.SSLContext | None:
 
 
 def _show(clients: Mapping[Role, ServiceClient], registry: Registry) -> None:
-    def show(name: str, help_text: str, read: str) -> None:
+    calls = registry.counter("holdfast.upstream.calls", "Calls to a replica, probes included.", _LABELS)
+    failures = registry.counter("holdfast.upstream.failures", "Calls to a replica that failed.", _LABELS)
+    retries = registry.counter("holdfast.upstream.retries", "Calls that were sent again.", ("service",))
+    for client in clients.values():
+        client.retries = retries.labels(client.service)
+        for peer in client.peers:
+            peer.calls = calls.labels(peer.service, peer.url)
+            peer.failures = failures.labels(peer.service, peer.url)
+    peers = [peer for client in clients.values() for peer in client.peers]
+
+    def show(name: str, help_text: str, read: Callable[[Peer], float]) -> None:
         registry.gauge(
             f"holdfast.upstream.{name}",
             help_text,
-            ("service", "peer"),
-            callback=lambda: {
-                (peer.service, peer.url): float(getattr(peer, read))
-                for client in clients.values()
-                for peer in client.peers
-            },
+            _LABELS,
+            callback=lambda: {(peer.service, peer.url): float(read(peer)) for peer in peers},
         )
 
-    show("calls", "Calls to a replica.", "calls")
-    show("failures", "Calls and probes of a replica that failed.", "failures")
-    show("ready", "1 while a replica is well.", "is_well")
-    show("connections", "Open connections to a replica.", "open_count")
-    show("idle", "Connections to a replica that nobody uses.", "idle_count")
-    registry.gauge(
-        "holdfast.upstream.retries",
-        "Calls that were sent again.",
-        ("service",),
-        callback=lambda: {(client.service,): float(client.retries) for client in clients.values()},
-    )
+    show("ready", "1 while a replica is well.", lambda peer: peer.is_well)
+    show("connections", "Open connections to a replica.", lambda peer: peer.pool.open_count)
+    show("idle", "Connections to a replica that nobody uses.", lambda peer: peer.pool.idle_count)

@@ -9,6 +9,7 @@ from typing import Final
 
 from holdfast.common.express.message import Header
 from holdfast.common.logging import get_logger
+from holdfast.common.metrics import Counter
 from holdfast.common.upstream.errors import UpstreamBroken, UpstreamError, UpstreamUnavailable
 from holdfast.common.upstream.limits import DEFAULT_UPSTREAM_LIMITS, UpstreamLimits
 from holdfast.common.upstream.peer import Peer
@@ -38,7 +39,7 @@ class ServiceClient:
         assert peers, f"no replica of {service} was named"
         self.service = service
         self.peers = peers
-        self.retries = 0
+        self.retries = Counter()
         self._seeds = [peer.seed for peer in peers]
         self._probe_path = probe_path
         self._limits = limits
@@ -73,7 +74,7 @@ class ServiceClient:
                 is_too_late = attempts >= self._limits.attempts_max or (left_s is not None and left_s <= 0)
                 if is_too_late or not _may_repeat(error, body, is_repeatable=is_repeatable):
                     raise
-            self.retries += 1
+            self.retries.value += 1
             await asyncio.sleep(pause_s)
 
     def _pause_s(self, attempts: int) -> float:
