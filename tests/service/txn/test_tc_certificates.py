@@ -168,6 +168,9 @@ async def test_a_lease_that_is_held_is_refused_with_the_name_of_its_holder(
 ) -> None:
     await until(node.term)
     leader = await node.leader()
+    figures = (await node.get("/metrics")).text
+    for figure in ("is_leader 1", "term 1", "members 1"):
+        assert f"holdfast_tc_{figure}\n" in figures
     assert leader["leader_id"] == certificates.identity
     assert leader["leader_endpoint"] == node.url
     other = {"candidate_id": "x", "candidate_endpoint": "https://x", "term": leader["term"] + 1, "ttl_ms": 1}

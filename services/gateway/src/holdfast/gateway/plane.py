@@ -53,7 +53,7 @@ class Plane:
         self._query = QueryRoutes(settings, self._index_metrics)
         self._namespaces = NamespaceRoutes(settings)
         self._queue = QueueDoors(settings, drain, QueueMetrics(registry))
-        self._cluster = TcCluster(settings)
+        self._cluster = TcCluster(settings, registry)
         self._txn = TxnRoutes(self._cluster, self._cluster.access)
 
     @property

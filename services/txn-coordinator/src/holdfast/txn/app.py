@@ -29,10 +29,10 @@ from holdfast.txn.tc_cluster import TcCluster
 class TxnPart:
     """What the coordinator brings into its app."""
 
-    def __init__(self, settings: TxnSettings, peers: Peers) -> None:
+    def __init__(self, settings: TxnSettings, peers: Peers, registry: Registry) -> None:
         self._settings = settings
         self._peers = peers
-        self._cluster = TcCluster(settings)
+        self._cluster = TcCluster(settings, registry)
         self._txn = TxnRoutes(self._cluster, self._cluster.access)
         self._internal = InternalTxnRoutes()
 
@@ -76,4 +76,5 @@ class _Nobody:
 def create_app(settings: TxnSettings) -> FastAPI:
     registry = Registry()
     peers = Peers(settings, Role.TXN, registry)
-    return build_store_app("txn", settings, [TxnPart(settings, peers)], registry=registry, peers=peers)
+    part = TxnPart(settings, peers, registry)
+    return build_store_app("txn", settings, [part], registry=registry, peers=peers)

@@ -14,6 +14,7 @@ from holdfast.common.clock import SteadyClock
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.logging import get_logger
+from holdfast.common.metrics import Registry
 from holdfast.common.settings import PlaneSettings, SettingsError
 from holdfast.storage.port import Store
 from holdfast.txn.election import Election
@@ -42,12 +43,14 @@ _log = get_logger("tc.cluster")
 class TcCluster:
     """The `Leadership` of a process, with or without peers, and the endpoints that go with it."""
 
-    def __init__(self, settings: PlaneSettings) -> None:
+    def __init__(self, settings: PlaneSettings, registry: Registry) -> None:
         self._settings = settings
         self._endpoint = _endpoint(settings, settings.self_endpoint, "self_endpoint")
         self._seeds = sorted({_endpoint(settings, url, "join") for url in settings.join})
         self._pace = Pace(settings.tc_leader_ttl_s)
         self._election: Election | None = None
+        self._membership: Membership | None = None
+        self._show(registry)
         self.access = TcAccess.of(settings)
         self._lease_routes = TcLeaseRoutes(self.access)
         self._routes = TcRoutes(self.access)
@@ -55,6 +58,26 @@ class TcCluster:
         """Calls to other nodes, while the store is open."""
         self.registry: RmRegistry
         """Where decisions for other stores are brought to, while the store is open."""
+
+    def _show(self, registry: Registry) -> None:
+        """Figures of the cluster; all are zero without one."""
+        registry.gauge(
+            "holdfast.tc.is_leader",
+            "1 while this node decides.",
+            callback=lambda: float(self.term() is not None),
+        )
+        registry.gauge(
+            "holdfast.tc.term", "Of the leader that this node follows; 0: of none.", callback=self._led_term
+        )
+        registry.gauge(
+            "holdfast.tc.members",
+            "Nodes that take part, this one included.",
+            callback=lambda: float(len(self._membership.peers) if self._membership is not None else 0),
+        )
+
+    def _led_term(self) -> float:
+        leader = self.leader()
+        return float(leader.term) if leader is not None else 0.0
 
     @property
     def routers(self) -> Sequence[ExpressRouter]:
@@ -77,7 +100,7 @@ class TcCluster:
             self.peers = await stack.enter_async_context(open_peers(self._settings))
             if self.is_clustered:
                 await self._open_election(store, clock)
-            membership = self._open_membership(store, clock)
+            membership = self._membership = self._open_membership(store, clock)
             self.registry = RmRegistry(RmTable(store), self.peers, lambda: membership.others, clock.now_ms)
             self._routes.open(membership, self.registry)
             if self._election is None:
