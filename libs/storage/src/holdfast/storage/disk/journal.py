@@ -8,7 +8,7 @@ the next one; the old one is reused once the shelf holds all of it without the j
                                        └─ on an error: queue dropped, failed (loop)
 
 A batch that is alone, on a device that has long been quick, is written and synced by the loop itself, because waking the
-thread and being woken by it takes longer than that (`trust`, docs/decisions/0006).
+thread and being woken by it takes longer than that (`trust`, docs/decisions/0008).
 """
 
 import asyncio
