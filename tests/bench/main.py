@@ -1,4 +1,4 @@
-"""Runs the benchmarks: `python -m tests.bench.main [store|http|all]`; a whole run writes docs/benchmarks.md."""
+"""Runs the benchmarks: `python -m tests.bench.main [store|http|gateway|all]`; a whole run writes docs/benchmarks.md."""
 
 import os
 import platform
@@ -10,10 +10,10 @@ from typing import Final
 
 import psutil
 
-from tests.bench import http_bench, report, store_bench
+from tests.bench import gateway_bench, http_bench, report, store_bench
 
 PAGE_PATH: Final = Path(__file__).parents[2] / "docs" / "benchmarks.md"
-PARTS: Final = ("store", "http", "all")
+PARTS: Final = ("store", "http", "gateway", "all")
 
 
 def main(part: str) -> None:
@@ -23,23 +23,29 @@ def main(part: str) -> None:
     elif part == "http":
         http = http_bench.run()
         _say(report.http_table(http), report.targets_table(report.http_targets(http)))
+    elif part == "gateway":
+        gateway = gateway_bench.run()
+        _say(report.gateway_table(gateway), report.targets_table(report.gateway_targets(gateway)))
     else:
-        page = _page(store_bench.run(), http_bench.run())
+        page = _page(store_bench.run(), http_bench.run(), gateway_bench.run())
         PAGE_PATH.write_text(page, "utf-8")
         _say(page, f"wrote {PAGE_PATH.relative_to(PAGE_PATH.parents[1])}")
 
 
-def _page(store: store_bench.StoreResult, http: report.HttpResult) -> str:
+def _page(store: store_bench.StoreResult, http: report.HttpResult, gateway: report.HttpResult) -> str:
     return report.PAGE.format(
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
         machine=_machine(),
-        targets=report.targets_table([*report.store_targets(store), *report.http_targets(http)]),
+        targets=report.targets_table(
+            [*report.store_targets(store), *report.http_targets(http), *report.gateway_targets(gateway)]
+        ),
         value_bytes=store_bench.VALUE_BYTES,
         postgres_origin=store.postgres_origin,
         store=report.store_tables(store),
         writers=store_bench.WRITERS[-1],
         steady=store_bench.STEADY_PER_S,
         http=report.http_table(http),
+        gateway=report.gateway_table(gateway),
     )
 
 

@@ -10,7 +10,9 @@ RATIO_TO_RAW_MIN = 0.5
 SPEED_UP_MIN = 5.0
 STALL_P99_MS_MAX = 2.0
 
-HttpResult = Mapping[str, Any]  # As `http_bench.run` returns it: rows, and ratios beside their bounds.
+HttpResult = Mapping[
+    str, Any
+]  # As `run` of http_bench and gateway_bench returns it: rows, ratios, their bounds.
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,11 @@ def http_targets(result: HttpResult) -> list[Target]:
     ]
 
 
+def gateway_targets(result: HttpResult) -> list[Target]:
+    name = "CPU that the gateway's hop adds to a call, to the call itself"
+    return [Target(name, float(result["hop_to_call"]), float(result["hop_to_call_max"]), False)]
+
+
 def store_tables(result: StoreResult) -> str:
     rows = [
         (
@@ -97,6 +104,20 @@ def http_table(result: HttpResult) -> str:
         (str(row["name"]), f"{row['cpu_us']:.1f}", f"{row['requests_per_s']:.0f}") for row in result["rows"]
     ]
     return table(("served by", "CPU µs/request", "requests/s"), rows)
+
+
+def gateway_table(result: HttpResult) -> str:
+    rows = [
+        (
+            str(row["name"]),
+            f"{row['direct_us']:.1f}",
+            f"{row['service_us']:.1f}",
+            f"{row['gateway_us']:.1f}",
+            f"{row['to_call']:.2f}",
+        )
+        for row in result["rows"]
+    ]
+    return table(("call", "directly µs", "service µs", "gateway µs", "hop to call"), rows)
 
 
 def targets_table(targets: Sequence[Target]) -> str:
@@ -141,4 +162,11 @@ Server CPU for one small POST, same body and answer: by the express lane, by a b
 by the same endpoint as plain FastAPI (`fastapi`).
 
 {http}
+
+## Gateway
+
+CPU for one call to a service on disk, sent to it directly, and sent through a gateway in another process (both processes).
+The hop is what the second way costs more; a `get` reads a document, a `keepalive` is a durable write.
+
+{gateway}
 """
