@@ -87,10 +87,11 @@ class Producer(Actor):
     async def run(self, name: str, count: int) -> None:
         for number in range(count):
             attempt = 0
-            while not await self._enqueue(f"{name}-{number}-{attempt}".encode(), number):
+            while not await self._enqueue(f"{name}-{number}-{attempt}".encode()):
                 attempt += 1
+        self.hang_up()
 
-    async def _enqueue(self, payload: bytes, number: int) -> bool:
+    async def _enqueue(self, payload: bytes) -> bool:
         max_attempts = POISON_ATTEMPTS_MAX if is_poison(payload) else ATTEMPTS_MAX
         body = message_body(payload, queue=QUEUE, max_attempts=max_attempts)
         answer = await self.call(lambda wire: wire.call("POST", "/v1/queue/enqueue", MULTIPART, body))
@@ -113,6 +114,7 @@ class Consumer(Actor):
             taken_at_s = time.monotonic()
             end = await self._end(delivery)
             self._record(delivery, taken_at_s, end)
+        self.hang_up()
 
     async def _end(self, delivery: Delivered) -> End:
         if self._rng.random() < CONSUMER_DEATHS:
@@ -154,8 +156,23 @@ def is_poison(payload: bytes) -> bool:
     return int(payload.split(b"-")[1]) % POISON_EACH == 0
 
 
-async def dead_ids(wire: WireClient) -> set[str]:
-    """All dead letters, page by page."""
+async def dead_ids(port: int) -> set[str]:
+    """All dead letters; from the start again whenever the plane dies meanwhile."""
+    while True:
+        try:
+            wire = await WireClient.connect(port)
+        except OSError:
+            await asyncio.sleep(0.1)
+            continue
+        try:
+            return await _dead_ids(wire)
+        except (OSError, EOFError):
+            continue
+        finally:
+            wire.close()
+
+
+async def _dead_ids(wire: WireClient) -> set[str]:
     found: set[str] = set()
     after = ""
     while True:

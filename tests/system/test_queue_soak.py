@@ -46,17 +46,24 @@ async def run_plane(home: Path, port: int, is_over: asyncio.Event) -> int:
 async def wait_until_drained(port: int, ledger: Ledger) -> None:
     """Every message that was told to be stored is acked, perhaps acked, or dead, and nothing is left in the queue."""
     while True:
-        try:
-            wire = await WireClient.connect(port)
-            settled = ledger.acked.keys() | ledger.perhaps_acked | await dead_ids(wire)
-            stats = (await wire.post("/v1/queue/stats", {"queue": QUEUE})).members()
-            wire.close()
-            is_idle = not stats["available"] and not stats.get("in_flight", 0)
-            if is_idle and ledger.enqueued.keys() <= settled:
-                return
-        except (OSError, EOFError):
-            pass
+        settled = ledger.acked.keys() | ledger.perhaps_acked | await dead_ids(port)
+        if ledger.enqueued.keys() <= settled and await is_idle(port):
+            return
         await asyncio.sleep(0.5)
+
+
+async def is_idle(port: int) -> bool:
+    try:
+        wire = await WireClient.connect(port)
+    except OSError:
+        return False
+    try:
+        stats = (await wire.post("/v1/queue/stats", {"queue": QUEUE})).members()
+    except (OSError, EOFError):
+        return False
+    finally:
+        wire.close()
+    return not stats["available"] and not stats.get("in_flight", 0)
 
 
 def check(ledger: Ledger, dead: set[str]) -> None:
@@ -108,12 +115,7 @@ async def test_nothing_is_lost_and_nothing_comes_back_after_its_ack(tmp_path: Pa
     await wait_until_drained(port, ledger)
     is_drained.set()
     await asyncio.gather(*consumers)
-    dead: set[str] | None = None
-    while dead is None:
-        try:
-            dead = await dead_ids(await WireClient.connect(port))
-        except (OSError, EOFError):
-            await asyncio.sleep(0.1)
+    dead = await dead_ids(port)
     is_over.set()
     kills = await plane
 
