@@ -18,6 +18,7 @@ from holdfast.gateway.passage import Passage
 from holdfast.gateway.plane import Plane
 from holdfast.gateway.routing import Affinity, service_of
 from holdfast.gateway.settings import GatewaySettings
+from holdfast.gateway.tc_gate import tc_gate
 
 
 def create_split_app(settings: GatewaySettings) -> FastAPI:
@@ -47,6 +48,7 @@ def create_split_app(settings: GatewaySettings) -> FastAPI:
         health=health,
         drain=drain,
         registry=registry,
+        identify=tc_gate(settings),
         admit=None if backpressure is None else backpressure.admission.admit,
         leave=None if backpressure is None else backpressure.admission.leave,
     )

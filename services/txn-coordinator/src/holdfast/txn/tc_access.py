@@ -23,7 +23,7 @@ class TcAccess:
 
     def __init__(self, authorities: Iterable[x509.Certificate] = (), *, is_on: bool = False) -> None:
         self._authorities = tuple(authorities)
-        self._is_on = is_on
+        self.is_on = is_on
         self._uses = lru_cache(maxsize=_CACHED)(self._uses_of)
 
     @classmethod
@@ -35,7 +35,7 @@ class TcAccess:
 
     def require_client(self, request: Request) -> None:
         """Any certificate for clients of a trusted CA."""
-        if not self._is_on:
+        if not self.is_on:
             return
         if request.peer_certificate is None:
             raise TcClientRequired("a client certificate is required here")
@@ -43,7 +43,7 @@ class TcAccess:
 
     def require_server(self, request: Request) -> None:
         """A certificate for servers of a trusted CA."""
-        if not self._is_on:
+        if not self.is_on:
             return
         if request.peer_certificate is None:
             raise TcServerRequired("a server certificate is required here")

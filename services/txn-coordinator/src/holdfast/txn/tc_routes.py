@@ -5,7 +5,7 @@ from typing import Final
 from holdfast.common.errors import InvalidBody
 from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
-from holdfast.txn.membership import LEAVE_FANOUT, Membership
+from holdfast.txn.membership import ANNOUNCE, LEAVE, LEAVE_FANOUT, Membership
 from holdfast.txn.rm_registry import REPLICATE, Change, RmRegistry
 from holdfast.txn.rm_registry_records import Backend
 from holdfast.txn.tc_access import TcAccess, caller_identity
@@ -37,10 +37,13 @@ from holdfast.txn.tc_schemas import (
 )
 
 BACKEND_HASH_CHARS_MAX: Final = 256
+SERVERS_ONLY: Final = frozenset((ANNOUNCE, LEAVE, "/v1/tc/rm/register", "/v1/tc/rm/unregister"))
+"""Paths for which a client's certificate is not enough."""
+
 _GET_FIRST = ("GET", *(method for method in ANY_METHOD if method != "GET"))
-_SERVERS_ONLY = (TcServerRequired, TcForbidden)
-_CLIENTS_ONLY = (TcClientRequired, TcForbidden)
-_MEMBERS_ONLY = (IdentityMissing, ClusterUnavailable, ClusterSyncFailed, *_SERVERS_ONLY)
+_NO_SERVER = (TcServerRequired, TcForbidden)
+_NO_CLIENT = (TcClientRequired, TcForbidden)
+_MEMBERS_ONLY = (IdentityMissing, ClusterUnavailable, ClusterSyncFailed, *_NO_SERVER)
 _LEAVE_HEADER = {LEAVE_FANOUT: "1: the caller has told the other members itself."}
 _REPLICATE_HEADER = {REPLICATE: "1: change it here only."}
 
@@ -62,7 +65,7 @@ class TcRoutes:
 
     def _declare_cluster(self) -> None:
         self.router.add(
-            "/v1/tc/cluster/announce",
+            ANNOUNCE,
             self.announce,
             methods=ANY_METHOD,
             request_model=AnnounceRequest,
@@ -73,7 +76,7 @@ class TcRoutes:
             request_example={"self_endpoint": "https://a:9341"},
         )
         self.router.add(
-            "/v1/tc/cluster/leave",
+            LEAVE,
             self.leave,
             methods=ANY_METHOD,
             request_model=LeaveRequest,
@@ -88,7 +91,7 @@ class TcRoutes:
             self.list_members,
             methods=_GET_FIRST,
             response_model=MembersAnswer,
-            errors=(ClusterUnavailable, *_CLIENTS_ONLY),
+            errors=(ClusterUnavailable, *_NO_CLIENT),
             summary="The nodes that belong to the cluster and were heard of lately.",
         )
 
@@ -108,7 +111,7 @@ class TcRoutes:
                     InvalidEndpoint,
                     RmReplicationFailed,
                     RmUnavailable,
-                    *_SERVERS_ONLY,
+                    *_NO_SERVER,
                 ),
                 summary=f"{str(change).capitalize()} who applies decisions on a store, at every member or nowhere.",
                 request_example={"backend_hash": "…", "endpoint": "https://a:9341"},
@@ -119,7 +122,7 @@ class TcRoutes:
             self.list_backends,
             methods=_GET_FIRST,
             response_model=BackendsAnswer,
-            errors=(RmUnavailable, *_CLIENTS_ONLY),
+            errors=(RmUnavailable, *_NO_CLIENT),
             summary="The stores of the cluster, and who applies decisions on them.",
         )
 
