@@ -85,12 +85,11 @@ class SplitTransaction:
 
     async def healed(self, store: Store) -> Seen:
         """What is there when nothing of it is under way any more."""
-
-        async def is_over() -> bool:
-            return not await leftovers(store, self.txn_id)
-
-        await self.plane.until(is_over, HEAL_S)
+        await self.plane.until(lambda: self.is_over(store), HEAL_S)
         return await self._seen(store)
+
+    async def is_over(self, store: Store) -> bool:
+        return not await leftovers(store, self.txn_id)
 
     async def _seen(self, store: Store) -> Seen:
         documents: list[Any] = []

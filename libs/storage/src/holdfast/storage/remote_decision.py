@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from holdfast.common.upstream.port import Upstream
 from holdfast.storage.internal_call import call_internal
 from holdfast.storage.layers import STAGES
-from holdfast.storage.layers_pb2 import TxnMarker
+from holdfast.storage.layers_pb2 import TxnMarker, TxnRecord
 from holdfast.storage.lifetime import leased_until_ms, message_place
 from holdfast.storage.port import Transaction
 from holdfast.storage.resource import Decision, Member, ResourceManager
@@ -18,9 +18,11 @@ from holdfast.storage.transact import Elsewhere
 
 DECIDE_PATH = "/internal/v1/txn/decide"
 KEEP_PATH = "/internal/v1/txn/keep"
+ENLIST_PATH = "/internal/v1/txn/enlist"
 DEADLINE_S = 30.0
 
 _MARKERS = Table("txnmark", TxnMarker)  # Written by txn.
+_RECORDS = Table("txn", TxnRecord)  # Written by txn.
 
 
 class DecisionElsewhere(Elsewhere):
@@ -72,11 +74,36 @@ class KeepElsewhere(Elsewhere):
         )
 
 
-class RemoteDecider:
-    """Asks the coordinator behind `upstream`. `enlist` those resource managers that live here."""
+class EnlistElsewhere(Elsewhere):
+    """The coordinator has to tell the leader of its cluster who takes part here, and until when."""
 
-    def __init__(self, upstream: Upstream, *, owns_messages: bool) -> None:
+    def __init__(
+        self, upstream: Upstream, txn_id: str, expires_at_ms: int, members: Sequence[Member]
+    ) -> None:
+        super().__init__(f"enlist in {txn_id}")
         self._upstream = upstream
+        self._body: dict[str, object] = {
+            "txn_id": txn_id,
+            "expires_at_ms": expires_at_ms,
+            "members": member_bodies(members),
+        }
+        self._affinity = txn_id.encode()
+
+    async def settle(self) -> None:
+        await call_internal(
+            self._upstream, ENLIST_PATH, self._body, deadline_s=DEADLINE_S, affinity=self._affinity
+        )
+
+
+class RemoteDecider:
+    """Asks the coordinator behind `upstream`. `enlist` those resource managers that live here.
+
+    `is_clustered`: the island is one of several, so its coordinator is told of everybody who joins a transaction.
+    """
+
+    def __init__(self, upstream: Upstream, *, owns_messages: bool, is_clustered: bool = False) -> None:
+        self._upstream = upstream
+        self._is_clustered = is_clustered
         self._owns_messages = owns_messages
         self._managers: list[ResourceManager] = []
 
@@ -108,12 +135,17 @@ class RemoteDecider:
     async def join(
         self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member], joining: Member
     ) -> int:
+        if self._is_clustered and not is_enlisted(await _RECORDS.get(tx, txn_id), joining):
+            raise EnlistElsewhere(self._upstream, txn_id, expires_at_ms, [*members, joining])
         last_ms = await self.keep(tx, txn_id, expires_at_ms, members)
         if last_ms > expires_at_ms:
             await self.keep(tx, txn_id, last_ms, members)
         return last_ms
 
     async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+        record = await _RECORDS.get(tx, txn_id) if self._is_clustered else None
+        if record is not None and record.expires_at_ms < expires_at_ms:
+            raise EnlistElsewhere(self._upstream, txn_id, expires_at_ms, members)
         last_ms = expires_at_ms
         for member in [] if self._owns_messages else members:
             if message_place(member) is None:
@@ -125,6 +157,10 @@ class RemoteDecider:
         for manager in self._managers:
             last_ms = max(last_ms, await manager.keep(tx, txn_id, expires_at_ms, members))
         return last_ms
+
+
+def is_enlisted(record: TxnRecord | None, member: Member) -> bool:
+    return record is not None and any((one.namespace, one.key) == member for one in record.participants)
 
 
 def member_bodies(members: Sequence[Member]) -> list[dict[str, str]]:

@@ -29,6 +29,7 @@ class LeasesPart:
     def __init__(self, settings: LeasesSettings, drain: Drain, registry: Registry, peers: Peers) -> None:
         self._drain = drain
         self._peers = peers
+        self._is_clustered = bool(settings.self_endpoint)
         self._metrics = LeaseMetrics(registry)
         self._leases = LeaseRoutes(settings, drain, self._metrics)
         self._resource = ResourceRoutes()
@@ -39,7 +40,9 @@ class LeasesPart:
 
     @asynccontextmanager
     async def running(self, store: Store) -> AsyncIterator[None]:
-        decider = RemoteDecider(self._peers.upstream(Role.TXN), owns_messages=False)
+        decider = RemoteDecider(
+            self._peers.upstream(Role.TXN), owns_messages=False, is_clustered=self._is_clustered
+        )
         leases = LeaseService(store, decider, SteadyClock(), on_end=self._drain.lease_ended)
         decider.enlist(leases)
         self._leases.service = leases

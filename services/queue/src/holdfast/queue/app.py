@@ -69,7 +69,11 @@ class QueuePart:
     @asynccontextmanager
     async def running(self, store: Store) -> AsyncIterator[None]:
         clock = SteadyClock()
-        decider = RemoteDecider(self._peers.upstream(Role.TXN), owns_messages=True)
+        decider = RemoteDecider(
+            self._peers.upstream(Role.TXN),
+            owns_messages=True,
+            is_clustered=bool(self._settings.self_endpoint),
+        )
         async with self._open_keepers(store, decider, clock) as keepers:
             neighbours = Neighbours(decider, keepers.leaser, keepers.sidecars)
             queue = QueueService(store, clock, neighbours, limits_of(self._settings))

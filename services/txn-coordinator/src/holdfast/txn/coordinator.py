@@ -9,10 +9,11 @@ from holdfast.storage.layers import held_members
 from holdfast.storage.layers_pb2 import TxnMarker, TxnRecord
 from holdfast.storage.lifetime import is_message_lost, leased_until_ms, message_place
 from holdfast.storage.port import Transaction
+from holdfast.storage.remote_decision import is_enlisted
 from holdfast.storage.resource import Decision, Member, ResourceManager
 from holdfast.txn import rules
 from holdfast.txn.errors import MessageNotHeld
-from holdfast.txn.led import EnlistedAtLeader, Led, SettledByLeader, is_enlisted
+from holdfast.txn.led import EnlistedAtLeader, Led, SettledByLeader
 from holdfast.txn.records import MARKERS, RECORDS, delete_record, put_marker, put_record
 from holdfast.txn.rules import Participant, State
 

@@ -4,7 +4,7 @@ from pydantic import BaseModel, ConfigDict
 
 from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
-from holdfast.storage.remote_decision import DECIDE_PATH, KEEP_PATH
+from holdfast.storage.remote_decision import DECIDE_PATH, ENLIST_PATH, KEEP_PATH
 from holdfast.storage.resource import Decision
 from holdfast.storage.resource_routes import KeepAnswer, KeepRequest, MemberBody, members_of
 from holdfast.txn.decisions import Decisions
@@ -34,6 +34,7 @@ class InternalTxnRoutes:
         self.router = ExpressRouter(tags=("internal",))
         self.router.add(DECIDE_PATH, self._decide, request_model=SettleRequest, response_model=SettleAnswer)
         self.router.add(KEEP_PATH, self._keep, request_model=KeepRequest, response_model=KeepAnswer)
+        self.router.add(ENLIST_PATH, self._enlist, request_model=KeepRequest, response_model=KeepAnswer)
 
     async def _decide(self, request: Request, body: SettleRequest) -> Answer:
         if body.is_joint:
@@ -46,3 +47,7 @@ class InternalTxnRoutes:
         return json_answer(
             {"expires_at_ms": await self.decisions.keep(body.txn_id, body.expires_at_ms, members)}
         )
+
+    async def _enlist(self, request: Request, body: KeepRequest) -> Answer:
+        await self.lead.enlist(body.txn_id, body.expires_at_ms, members_of(body.members))
+        return json_answer({"expires_at_ms": body.expires_at_ms})

@@ -67,7 +67,7 @@ class Lead:
         state = await self.decide(txn_id, ask)
         if state is not State.PENDING:
             raise TxnConflict(f"the transaction is decided: {state}; begin another one")
-        if self._leadership.term() is None:
+        if self.is_clustered and self._leadership.term() is None:
             await self._decisions.decide(txn_id, ask._replace(term=self._leader().term))
 
     async def resume(self, due: Due) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.storage.layers_pb2 import TxnRecord
 from holdfast.storage.resource import Decision, Member
 from holdfast.storage.transact import Elsewhere
 from holdfast.txn.rules import State
@@ -47,7 +46,3 @@ class EnlistedAtLeader(Elsewhere):
 
     async def settle(self) -> None:
         await self._lead.enlist(self._txn_id, self._expires_at_ms, self._members)
-
-
-def is_enlisted(record: TxnRecord | None, member: Member) -> bool:
-    return record is not None and any((one.namespace, one.key) == member for one in record.participants)
