@@ -119,6 +119,19 @@ async def test_a_stream_reads_ahead_no_further_than_its_page(wire: Wire) -> None
     assert [delivered.payload for delivered in (one, two, three, four)] == [b"0", b"1", b"2", b"3"]
 
 
+async def test_without_waiting_a_stream_ends_when_its_page_is_unsettled(wire: Wire) -> None:
+    for number in range(3):
+        await enqueue(wire, "orders", b"%d" % number)
+
+    async with subscribed(wire, wait_seconds=-1, page_size=2) as stream:
+        await stream.open()
+        received = [(await stream.next()).payload for _ in range(2)]
+        await stream.end()
+
+    assert received == [b"0", b"1"]
+    assert (await dequeue(wire, "orders")).payload == b"2"
+
+
 async def test_a_stream_stays_open_whatever_its_first_wait_was(wire: Wire) -> None:
     await enqueue(wire, "orders", b"one")
     await enqueue(wire, "orders", b"two", delay_seconds=2)

@@ -21,7 +21,7 @@ class Subscription:
 
     async def next(self) -> list[Delivery]:
         """The next ones, at least one. NoMessages: the first did not come within `wait_s`, or, with `wait_s` 0,
-        nothing is ready. After the first it waits without limit otherwise."""
+        nothing may leave now. After the first it waits without limit otherwise."""
         await self._wait_for_room()
         order = self._order._replace(count_max=self._order.count_max - len(self._unsettled))
         if not self._is_first and order.wait_s:
@@ -32,6 +32,8 @@ class Subscription:
 
     async def _wait_for_room(self) -> None:
         while len(self._unsettled) >= self._order.count_max:
+            if self._order.wait_s == 0:  # Its client may read to the end before it settles anything.
+                raise NoMessages("no messages available")
             self._room.clear()
             await self._room.wait()
 
