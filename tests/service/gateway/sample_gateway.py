@@ -19,10 +19,10 @@ from tests.service.common.sample import Raw, Sample
 
 
 def gateway_app(
-    sample: Sample, *urls: str, limits: UpstreamLimits = DEFAULT_UPSTREAM_LIMITS
+    sample: Sample, *urls: str, limits: UpstreamLimits = DEFAULT_UPSTREAM_LIMITS, **settings: object
 ) -> tuple[FastAPI, Peers]:
     drain, registry = Drain(), Registry()
-    peers = Peers(gateway_settings(urls), Role.GATEWAY, registry, limits=limits)
+    peers = Peers(gateway_settings(urls, **settings), Role.GATEWAY, registry, limits=limits)
     routers = passages([sample.router()], peers, drain, namespace_default="default")
 
     @asynccontextmanager

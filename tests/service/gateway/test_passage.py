@@ -3,13 +3,14 @@
 import asyncio
 import json
 import re
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 from fastapi import FastAPI
 
 from holdfast.common.app import build_app
-from holdfast.common.bundle import parse_bundle
+from holdfast.common.bundle import parse_bundle, read_bundle
 from holdfast.common.express.message import Answer, Request
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.internal_identity import Signer
@@ -292,3 +293,31 @@ async def test_a_service_that_is_about_to_stop_says_so_through_the_gateway() -> 
 
 def _service_app(sample: Sample) -> FastAPI:
     return with_identity(sample.app())
+
+
+@pytest.mark.parametrize("is_express", [True, False], ids=["lane", "asgi"])
+async def test_over_tls_a_service_sees_the_client_and_not_the_gateway(
+    is_express: bool, tmp_path: Path
+) -> None:
+    authority = Authority()
+    certificate, key = authority.issue("worker-1")
+    client = client_context(
+        parse_bundle(pem(key) + pem(certificate) + pem(authority.certificate), "test.pem")
+    )
+    bundle_path = tmp_path / "server.pem"
+    bundle_path.write_bytes(authority.bundle("server"))
+    listener = Listener("127.0.0.1:0", tls=server_context(read_bundle(bundle_path)))
+    options = ServeOptions(is_express=is_express, drain_grace_s=0)
+    sample = Sample()
+    async with running(_service_app(sample), listener, options=options) as behind:
+        url = f"https://127.0.0.1:{raw_of(behind).port}"
+        app, _ = gateway_app(sample, url, bundle=bundle_path)
+        async with running(app, listener, options=QUICK) as front:
+            port = raw_of(front).port
+            for _ in range(2):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client)
+                writer.write(request("POST", "/v1/echo", ORDER))
+                assert status_of(await read_answer(reader)) == 200
+                writer.close()
+
+    assert sample.certificates == [certificate.public_bytes(Encoding.DER)] * 2

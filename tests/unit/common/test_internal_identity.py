@@ -1,7 +1,11 @@
 """Signatures between processes: what they cover, how long they hold, and that nothing else passes for one."""
 
+from base64 import b64encode
+from pathlib import Path
+
 import pytest
 
+from holdfast.common.bundle import InvalidBundle
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
 from holdfast.common.internal_identity import (
@@ -13,8 +17,10 @@ from holdfast.common.internal_identity import (
     identify_with,
     internal_keys,
 )
+from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
+from holdfast.common.upstream.peers import Peers
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 NOW_S = 1_800_000_000.0
@@ -153,3 +159,42 @@ def test_processes_with_the_same_secret_have_the_same_key_and_others_another() -
     assert internal_keys(same[0]) == internal_keys(same[1])
     assert internal_keys(same[0]) != internal_keys(other)
     assert len(internal_keys(other)[0]) == 32
+
+
+def _bundle(path: Path, *roots: bytes) -> Path:
+    kinds = ("KRYPT-SYSTEM-ROOT-KEY", "HOLDFAST-OLD-ROOT-KEY")
+    path.write_text(
+        "".join(
+            f"-----BEGIN {kind}-----\nKey-Length: 32\n\n{b64encode(root).decode()}\n-----END {kind}-----\n"
+            for kind, root in zip(kinds, roots, strict=False)
+        )
+    )
+    return path
+
+
+def test_processes_with_bundles_of_one_root_key_understand_each_other_through_a_rotation(
+    tmp_path: Path,
+) -> None:
+    old, new = b"o" * 32, b"n" * 32
+    before = PlaneSettings.isolated(bundle=_bundle(tmp_path / "before.pem", old))
+    after = PlaneSettings.isolated(bundle=_bundle(tmp_path / "after.pem", new, old))
+
+    value = Signer(internal_keys(before)[0], Role.TXN, lambda: NOW_S).sign(
+        "POST", "/internal/v1/rm/apply", b"{}"
+    )
+
+    caller = Verifier(internal_keys(after), lambda: NOW_S).check(
+        "POST", "/internal/v1/rm/apply", value, b"{}"
+    )
+    assert caller.role == "txn"
+    assert internal_keys(after)[0] not in (new, old)
+
+
+def test_a_bundle_without_a_root_key_is_told(tmp_path: Path) -> None:
+    settings = PlaneSettings.isolated(
+        bundle=_bundle(tmp_path / "server.pem"),
+        **{f"peer_{service}": "http://127.0.0.1:1" for service in ("leases", "state", "queue", "txn")},
+    )
+
+    with pytest.raises(InvalidBundle, match=r"no root key.*--internal-secret"):
+        Peers(settings, Role.GATEWAY, Registry())

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
-from holdfast.common.bundle import read_bundle
+from holdfast.common.bundle import InvalidBundle, read_bundle
 from holdfast.common.express.hooks import Identify
 from holdfast.common.health import Health
 from holdfast.common.internal_identity import Signer, Verifier, identify_with, internal_keys
@@ -35,7 +35,8 @@ class Peers:
         limits: UpstreamLimits = DEFAULT_UPSTREAM_LIMITS,
     ) -> None:
         keys = internal_keys(settings)
-        assert keys, "check_role has not been called"
+        if not keys:
+            raise InvalidBundle(settings.bundle, "no root key to sign calls with; set --internal-secret")
         self.signer = Signer(keys[0], role)
         self.identify: Identify = identify_with(Verifier(keys))
         """The hook of an app that is called by other processes of the plane."""
