@@ -198,3 +198,11 @@ def test_a_bundle_without_a_root_key_is_told(tmp_path: Path) -> None:
 
     with pytest.raises(InvalidBundle, match=r"no root key.*--internal-secret"):
         Peers(settings, Role.GATEWAY, Registry())
+
+
+def test_a_peer_with_tls_needs_a_bundle() -> None:
+    peers = {f"peer_{service}": "https://127.0.0.1:1" for service in ("leases", "state", "queue", "txn")}
+    settings = PlaneSettings.isolated(internal_secret="a secret of some length", **peers)
+
+    with pytest.raises(InvalidBundle, match="https://"):
+        Peers(settings, Role.GATEWAY, Registry())

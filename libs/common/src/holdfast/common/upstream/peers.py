@@ -40,7 +40,7 @@ class Peers:
         self.signer = Signer(keys[0], role)
         self.identify: Identify = identify_with(Verifier(keys))
         """The hook of an app that is called by other processes of the plane."""
-        tls = _tls(settings)
+        tls = _tls(settings, role)
         probe_path = "/readyz" if role is Role.GATEWAY else "/healthz"
         self.clients: Mapping[Role, ServiceClient] = {
             service: ServiceClient(
@@ -74,9 +74,14 @@ class Peers:
             yield
 
 
-def _tls(settings: PlaneSettings) -> ssl.SSLContext | None:
-    """With a bundle this process shows its own certificate; peers with https:// URLs ask for one."""
-    return client_context(read_bundle(settings.bundle)) if settings.bundle.is_file() else None
+def _tls(settings: PlaneSettings, role: Role) -> ssl.SSLContext | None:
+    """Peers with https:// URLs ask for a certificate: this process shows that of its bundle."""
+    urls = [url for service in peer_roles(role) for url in peer_urls(settings, service)]
+    if not any(url.startswith("https:") for url in urls):
+        return None
+    if not settings.bundle.is_file():
+        raise InvalidBundle(settings.bundle, "does not exist, but peers with https:// URLs ask for it")
+    return client_context(read_bundle(settings.bundle))
 
 
 def _show(clients: Mapping[Role, ServiceClient], registry: Registry) -> None:

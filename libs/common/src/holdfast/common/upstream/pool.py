@@ -18,6 +18,7 @@ class Pool:
     def __init__(self, address: Address, limits: UpstreamLimits, tls: ssl.SSLContext | None = None) -> None:
         self._address = address
         self._limits = limits
+        assert tls is not None or not address.is_tls, f"{address.url} needs TLS"
         self._tls = tls if address.is_tls else None
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
