@@ -348,6 +348,18 @@ async def test_nack_and_extend_need_the_current_etag(wire: Wire) -> None:
         assert refusal(await wire.post(path, taken.settle(meta_etag=""))) == (400, "missing_fields")
 
 
+async def test_who_holds_a_message_is_told_its_etag_with_the_refusal_of_an_old_one(wire: Wire) -> None:
+    taken = await leased(wire)
+    await wire.post("/v1/queue/extend", taken.settle(extend_by_seconds=30))
+
+    refused = await wire.post("/v1/queue/extend", taken.settle(extend_by_seconds=30))
+    current = refused.json()["current_etag"]
+    again = await wire.post("/v1/queue/extend", taken.settle(extend_by_seconds=30, meta_etag=current))
+
+    assert refusal(refused) == (409, "cas_mismatch")
+    assert again.status_code == 200
+
+
 async def test_a_message_that_nobody_holds_is_not_settled(wire: Wire) -> None:
     taken = await leased(wire)
     nacked = await wire.post("/v1/queue/nack", taken.settle())

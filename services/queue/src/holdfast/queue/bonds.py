@@ -128,7 +128,7 @@ class Bonds:
 def check_state_etag(claim: LeaseClaim) -> None:
     sent = claim.state
     if sent is not None and sent.etag and sent.etag != state_etag(claim.message_id):
-        raise MetadataChanged("state metadata changed")
+        raise MetadataChanged("state metadata changed", state_etag(claim.message_id))
 
 
 def _keys_among(members: Sequence[Member]) -> list[Member]:

@@ -1,5 +1,7 @@
 """What the queue refuses, with the codes that its clients know."""
 
+from collections.abc import Mapping
+
 from holdfast.common.errors import HoldfastError
 
 
@@ -34,9 +36,16 @@ class MessageLeaseExpired(HoldfastError):
 
 
 class MetadataChanged(HoldfastError):
-    """The message, or its state, is not as the caller last saw it."""
+    """The message, or its state, is not as the caller last saw it. Who holds it is told how it is now."""
 
     code, status = "cas_mismatch", 409
+
+    def __init__(self, detail: str, current_etag: str) -> None:
+        super().__init__(detail)
+        self.current_etag = current_etag
+
+    def fields(self) -> Mapping[str, str | int]:
+        return {"current_etag": self.current_etag}
 
 
 class StateNotFound(HoldfastError):

@@ -116,7 +116,7 @@ def check_claim(claim: LeaseClaim, state: MessageState, now_ms: int) -> None:
 
 def check_etag(claim: LeaseClaim, state: MessageState) -> None:
     if claim.meta_etag and claim.meta_etag != etag(state):
-        raise MetadataChanged("message metadata changed")
+        raise MetadataChanged("message metadata changed", etag(state))
 
 
 def _is_holder(claim: LeaseClaim, state: MessageState) -> bool:
