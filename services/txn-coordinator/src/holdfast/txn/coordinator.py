@@ -19,7 +19,10 @@ from holdfast.txn.rules import Participant, State
 
 RETENTION_S_DEFAULT = 24 * 3600.0
 RECORD_TTL_S_DEFAULT = 30.0
-PAUSE_MS_BASE, PAUSE_MS_MAX = 500, 10_000  # Between two attempts to bring a decision to everybody.
+RECORD_TTL_MS_MAX = 7 * 24 * 3600 * 1000  # However far in the future a caller says it ends.
+# Between two attempts to bring a decision to everybody: short for as long as somebody restarts, then less and less often.
+PAUSE_MS_BASE, PAUSE_MS_MAX, PAUSE_MS_LATE_MAX = 500, 10_000, 300_000
+TRIES_EARLY = 10
 
 
 class Coordinator:
@@ -135,6 +138,7 @@ class Coordinator:
         state = rules.state_of(record)
         if state.decision is None:
             record.expires_at_ms = record.expires_at_ms or now_ms + self._record_ttl_ms
+            record.expires_at_ms = min(record.expires_at_ms, now_ms + RECORD_TTL_MS_MAX)
             # All who hold a lease of it belong to it from now on.
             await self.keep(tx, txn_id, 0, await held_members(tx, txn_id))
             self._put(tx, txn_id, record, due_at_ms=record.expires_at_ms)
@@ -212,5 +216,7 @@ class Coordinator:
 
 def _pause_ms(tries: int) -> int:
     """Jitter, so that what failed together does not come back together."""
-    pause_ms = min(PAUSE_MS_MAX, PAUSE_MS_BASE << min(tries, 10))
+    pause_ms = min(PAUSE_MS_MAX, PAUSE_MS_BASE << min(tries, TRIES_EARLY))
+    if tries > TRIES_EARLY:
+        pause_ms = min(PAUSE_MS_LATE_MAX, PAUSE_MS_MAX * (tries - TRIES_EARLY))
     return int(pause_ms * random.uniform(0.5, 1.0))
