@@ -126,8 +126,25 @@ async def test_too_many_waiting_calls_are_refused_at_once() -> None:
         first = asyncio.create_task(post(client))
         await asyncio.sleep(0)
 
+        before = client.reason
         with pytest.raises(UpstreamUnavailable, match="too many"):
             await post(client)
+        assert client.reason == before  # That many calls are no fault of the replica.
+        first.cancel()
+
+
+async def test_the_deadline_counts_while_a_call_waits_for_a_connection() -> None:
+    async def silent(visit: Visit) -> None:
+        await visit.request()
+        await asyncio.Event().wait()
+
+    async with scripted(silent) as peer:
+        client = client_of(peer.url, limits=replace(LIMITS, connections_max=1, attempts_max=1))
+        first = asyncio.create_task(post(client))
+        await asyncio.sleep(0)
+
+        with pytest.raises(UpstreamUnavailable, match="in time"):
+            await post(client, deadline_s=0.01)
         first.cancel()
 
 

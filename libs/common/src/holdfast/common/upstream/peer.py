@@ -1,5 +1,6 @@
 """One replica of a service: its connections, and whether it is worth trying."""
 
+import asyncio
 import random
 import ssl
 import time
@@ -12,6 +13,7 @@ from holdfast.common.express.message import Header
 from holdfast.common.logging import get_logger
 from holdfast.common.metrics import Counter
 from holdfast.common.upstream.address import Address
+from holdfast.common.upstream.connection import Connection
 from holdfast.common.upstream.errors import UpstreamError, UpstreamUnavailable
 from holdfast.common.upstream.limits import UpstreamLimits
 from holdfast.common.upstream.pool import Pool
@@ -36,7 +38,7 @@ class Peer:
         self.service = service
         self.url = address.url
         self.seed = seed_of(address.url)
-        self.pool = Pool(address, limits, tls)
+        self.pool = Pool(address, limits, tls, on_unreachable=self.note_failure)
         self.calls = Counter()
         self.failures = Counter()
         self.reason: str | None = _NOT_ASKED_YET
@@ -64,14 +66,8 @@ class Peer:
     ) -> UpstreamAnswer:
         """One request and its answer, over a connection of its own for that time."""
         self.calls.value += 1
-        connection = self.pool.take_idle()
-        if connection is None:
-            try:
-                connection = await self.pool.take()
-            except UpstreamUnavailable as error:
-                self.note_failure(error.detail)
-                raise
         deadline_at_s = None if deadline_s is None else time.monotonic() + deadline_s
+        connection = self.pool.take_idle() or await self._take(deadline_s)
         try:
             head = self._render_head(method, target, headers, body)
             return await connection.begin(head, body, is_head=method == "HEAD", deadline_at_s=deadline_at_s)
@@ -84,6 +80,13 @@ class Peer:
         except BaseException:
             connection.abort()  # Whoever hangs up in front cancels the call behind.
             raise
+
+    async def _take(self, deadline_s: float | None) -> Connection:
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await self.pool.take()
+        except TimeoutError:
+            raise UpstreamUnavailable(f"no connection to {self.url} in time", retry_after_s=1) from None
 
     def _render_head(
         self, method: str, target: str, headers: Sequence[Header] | bytes, body: bytes | RequestStream

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections import deque
+from collections.abc import Callable
 from typing import cast
 
 from holdfast.common.upstream.address import Address
@@ -15,9 +16,17 @@ from holdfast.common.upstream.limits import UpstreamLimits
 class Pool:
     """Hands out connections; the one used last is used again first, so that the others can cool down and close."""
 
-    def __init__(self, address: Address, limits: UpstreamLimits, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        limits: UpstreamLimits,
+        tls: ssl.SSLContext | None = None,
+        *,
+        on_unreachable: Callable[[str], None],
+    ) -> None:
         self._address = address
         self._limits = limits
+        self._on_unreachable = on_unreachable
         assert tls is not None or not address.is_tls, f"{address.url} needs TLS"
         self._tls = tls if address.is_tls else None
         self._idle: list[Connection] = []
@@ -81,16 +90,16 @@ class Pool:
             async with asyncio.timeout(self._limits.connect_timeout_s):
                 return await self._open_connection()
         except TimeoutError:
-            raise UpstreamUnavailable(
-                f"{self._address.url} cannot be reached: no answer to the connection", retry_after_s=1
-            ) from None
+            raise self._unreachable("no answer to the connection") from None
         except OSError as error:
-            reason = error.strerror or str(error) or type(error).__name__
-            raise UpstreamUnavailable(
-                f"{self._address.url} cannot be reached: {reason}", retry_after_s=1
-            ) from error
+            raise self._unreachable(error.strerror or str(error) or type(error).__name__) from error
         finally:
             self._connecting -= 1
+
+    def _unreachable(self, reason: str) -> UpstreamUnavailable:
+        detail = f"{self._address.url} cannot be reached: {reason}"
+        self._on_unreachable(detail)
+        return UpstreamUnavailable(detail, retry_after_s=1)
 
     async def _open_connection(self) -> Connection:
         address = self._address
