@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from holdfast.common.ids import new_xid
+from holdfast.queue.errors import NoMessages
+from holdfast.queue.messages import DequeueOrder, EnqueueOrder, LeaseClaim, NackOrder, QueueAddress
 from holdfast.storage.internal_call import Forwarded
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
@@ -21,6 +23,7 @@ from holdfast.txn.tc_peers import PeerAnswer, PeerUnreachable, Role
 from tests.service.txn.conftest import HERE, Plane, claim
 
 A, FAR = Member("default", "a"), Member("default", "far")
+ORDERS = QueueAddress("default", "orders")
 
 
 class Appointed:
@@ -210,3 +213,45 @@ async def test_a_keepalive_is_told_to_the_leader(node: Node) -> None:
     expires_at_unix = node.other.asked[-1][1]["expires_at_unix"]
     assert isinstance(expires_at_unix, int)
     assert expires_at_unix >= int(node.clock.wall_s()) + 60
+
+
+async def test_a_nack_keeps_its_delay_though_the_leader_rolls_the_rest_back(node: Node) -> None:
+    node.lead_with(3)
+    txn_id = new_xid()
+    content = await node.queue.content_of(ORDERS, b"m")
+    await node.queue.enqueue(EnqueueOrder(ORDERS, "corr"), content)
+    await node.staged("a", txn_id)
+    (taken,) = await node.queue.dequeue(DequeueOrder(ORDERS, "worker", txn_id=txn_id))
+    claimed = LeaseClaim(
+        ORDERS, taken.message.message_id, taken.lease_id, taken.fencing_token, txn_id, taken.meta_etag
+    )
+
+    await node.queue.nack(NackOrder(claimed, delay_s=10))
+
+    with pytest.raises(NoMessages):
+        await node.queue.dequeue(DequeueOrder(ORDERS, "worker"))
+    node.clock.advance(10)
+    assert len(await node.queue.dequeue(DequeueOrder(ORDERS, "worker"))) == 1
+    assert await node.document("a") is None
+    assert await node.decisions.replay(txn_id) is State.ROLLBACK
+
+
+async def test_an_ack_commits_by_way_of_the_leader(node: Node) -> None:
+    node.lead_with(3)
+    txn_id = new_xid()
+    content = await node.queue.content_of(ORDERS, b"m")
+    await node.queue.enqueue(EnqueueOrder(ORDERS, "corr"), content)
+    await node.staged("a", txn_id)
+    (taken,) = await node.queue.dequeue(DequeueOrder(ORDERS, "worker", txn_id=txn_id))
+
+    acked = await node.queue.ack(
+        LeaseClaim(
+            ORDERS, taken.message.message_id, taken.lease_id, taken.fencing_token, txn_id, taken.meta_etag
+        )
+    )
+
+    assert acked.correlation_id == "corr"
+    assert await node.document("a") == b'{"n":1}'
+    node.clock.advance(3600)
+    with pytest.raises(NoMessages):
+        await node.queue.dequeue(DequeueOrder(ORDERS, "worker"))

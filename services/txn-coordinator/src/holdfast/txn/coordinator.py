@@ -77,6 +77,8 @@ class Coordinator:
     async def abandon(
         self, tx: Transaction, txn_id: str, members: Sequence[Member]
     ) -> Callable[[], Awaitable[None]] | None:
+        if self.lead is not None and self.lead.is_clustered:
+            return SettledByLeader(self.lead, txn_id, Decision.ROLLBACK).settle
         await self.decide(tx, txn_id, Decision.ROLLBACK, members)
         return None
 
