@@ -99,8 +99,10 @@ async def test_a_node_that_leaves_is_forgotten_and_hands_over_the_lead(cluster: 
         await until(partial(_is, node.members, sorted(one.url for one in nodes)))
 
 
-async def test_a_change_that_a_member_does_not_hear_of_is_undone(cluster: Cluster) -> None:
-    first, second = [await cluster.start(name, tc_leader_ttl_s="20s") for name in "ab"]
+@pytest.mark.parametrize("is_express", [True, False], ids=["lane", "asgi"])
+async def test_a_change_that_a_member_does_not_hear_of_is_undone(cluster: Cluster, is_express: bool) -> None:
+    flags: dict[str, Any] = {"tc_leader_ttl_s": "20s", "is_express": is_express}
+    first, second = [await cluster.start(name, **flags) for name in "ab"]
     await until(partial(_has, second.members, first.url))
     before = await _backend_urls(first)
     await cluster.announce_dead(first)

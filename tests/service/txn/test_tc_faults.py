@@ -21,6 +21,7 @@ from holdfast.txn.membership_records import MemberTable, Roster
 from holdfast.txn.rm_registry import RmRegistry
 from holdfast.txn.rm_registry_records import RmTable
 from holdfast.txn.tc_access import TcAccess
+from holdfast.txn.tc_lease_routes import TcLeaseRoutes
 from holdfast.txn.tc_peers_http import HttpPeers
 from holdfast.txn.tc_routes import TcRoutes
 from tests.infra.program import free_port
@@ -87,6 +88,22 @@ async def endpoints(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
             httpx.AsyncClient(base_url=url, verify=certificates.contexts["server"], trust_env=False)
         )
         yield Endpoints(table, store_stack, client)
+
+
+@pytest.mark.parametrize("is_express", [True, False], ids=["lane", "asgi"])
+async def test_where_certificates_are_asked_for_none_is_not_enough(is_express: bool) -> None:
+    access = TcAccess(is_on=True)
+    routers = [TcRoutes(access).router, TcLeaseRoutes(access).router]
+    options = ServeOptions(is_express=is_express, drain_grace_s=0)
+    address = f"127.0.0.1:{free_port()}"
+    async with (
+        running(build_app("txn", express_routers=routers), Listener(address), options=options),
+        httpx.AsyncClient(base_url=f"http://{address}/v1/tc/", trust_env=False) as client,
+    ):
+        for path in ("cluster/announce", "cluster/leave", "rm/register", "rm/unregister"):
+            assert (await client.post(path, json={})).json()["error"] == "tc_server_required", path
+        for path in ("cluster/list", "rm/list", "leader", "lease/acquire", "lease/renew", "lease/release"):
+            assert (await client.post(path, json={})).json()["error"] == "tc_client_required", path
 
 
 async def test_a_membership_that_can_not_be_stored_is_unavailable(endpoints: Endpoints) -> None:
