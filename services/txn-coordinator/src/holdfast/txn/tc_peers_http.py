@@ -61,13 +61,16 @@ class HttpPeers:
 
 
 def _members(content: bytes, status: int) -> Mapping[str, object]:
+    """Empty when a refusal comes from something that does not speak as a node: its status still counts."""
     try:
         members = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise PeerUnreachable(f"answered {status} with something that is no JSON") from error
-    if not isinstance(members, dict):
-        raise PeerUnreachable(f"answered {status} with something that is no JSON object")
-    return members
+    except (ValueError, RecursionError):
+        members = None
+    if isinstance(members, dict):
+        return members
+    if status == 200:
+        raise PeerUnreachable("answered with something that is no JSON object")
+    return {}
 
 
 @asynccontextmanager
