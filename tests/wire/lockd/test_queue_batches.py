@@ -2,6 +2,7 @@
 
 import json
 
+from holdfast.queue.claiming import CLAIM_BYTES_MAX
 from holdfast.queue.messages import BATCH_MAX
 from tests.wire.lockd.conftest import Wire
 from tests.wire.lockd.queue_wire import (
@@ -45,6 +46,20 @@ async def test_a_batch_goes_in_and_comes_out_in_order(wire: Wire) -> None:
     assert answer.text.count("form-data") == 128
     assert [delivered.message["message_id"] for delivered in taken] == sent == sorted(sent)
     assert [delivered.payload for delivered in taken] == payloads
+
+
+async def test_a_batch_of_large_messages_is_cut_where_it_would_fill_memory(wire: Wire) -> None:
+    kept_inline = b"x" * 60_000
+    sent = [message_id for _ in range(3) for message_id in await put(wire, *[kept_inline] * 100)]
+
+    answer = await take(wire, "orders", "/v1/queue/dequeueBatch", page_size=1000)
+    rest = await take(wire, "orders", "/v1/queue/dequeueBatch", page_size=1000)
+
+    taken = deliveries(answer.headers["content-type"], answer.content)
+    more = deliveries(rest.headers["content-type"], rest.content)
+    assert len(answer.content) < 2 * CLAIM_BYTES_MAX
+    assert [delivered.message["message_id"] for delivered in taken + more] == sent
+    assert {delivered.message["attempts"] for delivered in taken + more} == {1}
 
 
 async def test_each_message_of_a_batch_is_answered_as_if_it_came_alone(wire: Wire) -> None:

@@ -24,6 +24,11 @@ from holdfast.storage.errors import Conflict, StorageError
 from holdfast.storage.layers_pb2 import MessageState, QueueMessage
 from holdfast.storage.port import Store
 
+CLAIM_BYTES_MAX = 8 << 20  # Of what is held in memory for one consumer; large payloads lie in blobs.
+READ_ENTRIES_MAX = 32
+
+Carried = list[tuple[Entry, QueueMessage]]
+
 
 class Claim(NamedTuple):
     """One message on its way to its consumer."""
@@ -44,11 +49,10 @@ class Claims:
         self._endings = endings
 
     async def claim(
-        self, queue: Dispatcher, entries: Sequence[Entry], order: DequeueOrder, visibility_s: int
+        self, queue: Dispatcher, carried: Carried, order: DequeueOrder, visibility_s: int
     ) -> list[Delivery]:
-        """Those that could be claimed, all in one commit; none if somebody was faster."""
+        """All of them in one commit; none if somebody was faster."""
         keys = queue.keys
-        carried = await self.carried(queue, entries)
         now_ms = self._clock.now_ms()
         writes = Writes()
         claims: list[Claim] = []
@@ -73,12 +77,23 @@ class Claims:
             for entry, _, state, message in claims
         ]
 
-    async def carried(self, queue: Dispatcher, entries: Sequence[Entry]) -> list[tuple[Entry, QueueMessage]]:
-        """The entries that may be delivered, with what they carry."""
+    async def carried(self, queue: Dispatcher, entries: list[Entry]) -> tuple[Carried, list[Entry]]:
+        """The entries that may be delivered, with what they carry; and those that are too much for one claim."""
+        carried: Carried = []
+        size_bytes = 0
+        for start in range(0, len(entries), READ_ENTRIES_MAX):
+            for entry, message in await self._read(queue, entries[start : start + READ_ENTRIES_MAX]):
+                carried.append((entry, message))
+                size_bytes += message.ByteSize()
+            if size_bytes >= CLAIM_BYTES_MAX:
+                return carried, entries[start + READ_ENTRIES_MAX :]
+        return carried, []
+
+    async def _read(self, queue: Dispatcher, entries: Sequence[Entry]) -> Carried:
         missing = [queue.keys.message(entry.message_id) for entry in entries if entry.message is None]
         found = await self._store.get_many(missing) if missing else {}
         now_ms = self._clock.now_ms()
-        carried: list[tuple[Entry, QueueMessage]] = []
+        carried: Carried = []
         for entry in entries:
             message = entry.message
             if message is None:

@@ -79,10 +79,15 @@ class Consumers:
         visibility_s = min(asked_s, self._limits.visibility_s_max)
         is_joint = bool(order.txn_id) or order.with_state
         claims = self._joint_claims if is_joint else self._claims
+        handed = entries  # Whatever ends this, what was handed out and not claimed must not be lost.
         try:
-            return await claims.claim(queue, entries, order, visibility_s)
-        except BaseException:  # Whatever ends this, what was handed out and not claimed must not be lost.
-            queue.put_back(entries)
+            carried, surplus = await self._claims.carried(queue, entries)
+            if surplus:
+                handed = [entry for entry, _ in carried]
+                queue.put_back(surplus)
+            return await claims.claim(queue, carried, order, visibility_s) if carried else []
+        except BaseException:
+            queue.put_back(handed)
             raise
 
 

@@ -1,14 +1,13 @@
 """Claims that bind more than a message: to a transaction of the caller's, or to the lease on its state. One commit too."""
 
 import asyncio
-from collections.abc import Sequence
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
 from holdfast.common.ids import new_xid
 from holdfast.queue import records, rules
 from holdfast.queue.bonds import Bonds, state_etag
-from holdfast.queue.claiming import Claims
+from holdfast.queue.claiming import Carried
 from holdfast.queue.dispatcher import Dispatcher
 from holdfast.queue.dispatchers import Dispatchers
 from holdfast.queue.ending import Endings
@@ -35,22 +34,17 @@ class JointClaims:
         dispatchers: Dispatchers,
         endings: Endings,
         bonds: Bonds,
-        claims: Claims,
     ) -> None:
         self._store = store
         self._clock = clock
         self._dispatchers = dispatchers
         self._endings = endings
         self._bonds = bonds
-        self._claims = claims
 
     async def claim(
-        self, queue: Dispatcher, entries: Sequence[Entry], order: DequeueOrder, visibility_s: int
+        self, queue: Dispatcher, carried: Carried, order: DequeueOrder, visibility_s: int
     ) -> list[Delivery]:
-        """Those that could be claimed; none if somebody was faster, or holds the state."""
-        carried = await self._claims.carried(queue, entries)
-        if not carried:
-            return []
+        """All of them; none if somebody was faster, or holds the state."""
         lease_ids = [new_xid() for _ in carried]
         txn_ids = [order.txn_id or new_xid() for _ in carried]
 

@@ -61,7 +61,7 @@ class QueueService:
         self._deadlines = Deadlines(store, clock, self._endings)
         self._arrivals = Arrivals(store, clock, self._dispatchers, self._deadlines, limits)
         claims = Claims(store, clock, self._dispatchers, self._endings)
-        joint_claims = JointClaims(store, clock, self._dispatchers, self._endings, bonds, claims)
+        joint_claims = JointClaims(store, clock, self._dispatchers, self._endings, bonds)
         self._consumers = Consumers(self._dispatchers, claims, joint_claims, limits)
         self._settlements = Settlements(store, clock, self._dispatchers, self._endings, bonds, limits)
         self._enlistment = Enlistment(clock, self._dispatchers, self._endings, bonds)
