@@ -164,7 +164,7 @@ async def test_of_two_deciders_one_wins(plane: SplitPlane, store: Store) -> None
 
 async def test_a_decision_that_is_not_recorded_first_is_noticed(plane: SplitPlane, store: Store) -> None:
     await plane.restart(Role.TXN, "txn.record:skip")
-    transaction = SplitTransaction(plane, ttl_s=5)
+    transaction = SplitTransaction(plane, ttl_s=12)
     await transaction.begin()
     plane.kill(Role.QUEUE)
     await transaction.decide("commit")
