@@ -15,6 +15,22 @@ from tests.infra.gateway import LOOPBACK, gateway_before, url_of, with_identity
 from tests.infra.split import split_services
 
 
+# What a gateway may do wrong, it does to leases, streams and raw bytes; the rest goes through it in `make test-all`.
+ALWAYS_THROUGH_A_GATEWAY = ("test_leases", "test_queue_streams", "test_queue_recordings", "test_coordinators")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if (
+            isinstance(item, pytest.Function)
+            and hasattr(item, "callspec")
+            and item.callspec.params.get("wire") == "gateway"
+            and item.path.stem not in ALWAYS_THROUGH_A_GATEWAY
+        ):
+            item.add_marker(pytest.mark.long)
+
+
 class Lease(NamedTuple):
     """What acquire answered."""
 
