@@ -148,6 +148,16 @@ async def test_a_refusal_of_the_leader_is_passed_on(node: Node) -> None:
     assert (refused.value.code, refused.value.status) == ("tc_term_stale", 409)
 
 
+async def test_a_refusal_that_names_no_code_keeps_its_status(node: Node) -> None:
+    node.follow(3)
+    node.other.answer("/v1/txn/decide", 504)
+
+    with pytest.raises(Forwarded) as refused:
+        await node.lead.decide(new_xid(), Ask(State.COMMIT))
+
+    assert (refused.value.code, refused.value.status) == ("tc_forward_failed", 504)
+
+
 async def test_a_release_applies_what_the_leader_recorded_even_if_it_is_the_other_decision(
     node: Node,
 ) -> None:

@@ -118,7 +118,10 @@ class Lead:
         except PeerUnreachable as error:
             raise TcNotLeader(f"the leader was not reached: {error}", leader.endpoint) from error
         if not answer.is_ok:
-            raise Forwarded(answer.status, dict(answer.members))
+            members = dict(answer.members)
+            # Something between here and the leader answered, or one that does not speak as a node.
+            members.setdefault("error", "tc_forward_failed")
+            raise Forwarded(answer.status, members)
         return answer
 
 
