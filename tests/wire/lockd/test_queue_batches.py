@@ -170,6 +170,19 @@ NAMELESS: list[tuple[dict[str, object], int, str]] = [
 ]
 
 
+async def test_the_first_ack_of_a_transaction_settles_its_whole_batch(wire: Wire) -> None:
+    await put(wire, b"1", b"2", b"3")
+    answer = await take(wire, "orders", "/v1/queue/dequeueBatch", page_size=3, txn_id=OTHER_XID)
+    messages = [
+        delivered.settle(txn_id=None)
+        for delivered in deliveries(answer.headers["content-type"], answer.content)
+    ]
+
+    acked = await wire.post("/v1/queue/ackBatch", {"queue": "orders", "messages": messages})
+
+    assert [result["acked"] for result in acked.json()["results"]] == [True, True, True]
+
+
 async def test_a_batch_of_acks_that_names_nothing_is_refused(wire: Wire) -> None:
     for body, status, code in NAMELESS:
         assert refusal(await wire.post("/v1/queue/ackBatch", body)) == (status, code)

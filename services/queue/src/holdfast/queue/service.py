@@ -158,7 +158,8 @@ class QueueService:
         known = await self._settlements.ack_known(claims)
         if known is not None:
             return list(known)
-        return [await self._ack_or_refusal(claim) for claim in claims]
+        named = [await self._settlements.with_transaction(claim) for claim in claims]
+        return [await self._ack_or_refusal(claim) for claim in named]
 
     async def _ack_or_refusal(self, claim: LeaseClaim) -> Acked | HoldfastError:
         try:

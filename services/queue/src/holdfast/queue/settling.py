@@ -70,6 +70,15 @@ class Settlements:
         known = await self._ack_known(claims)
         return None if known is None else [Acked(correlation_id) for correlation_id in known]
 
+    async def with_transaction(self, claim: LeaseClaim) -> LeaseClaim:
+        """Named before the first ack of a transaction removes all its messages, and with them what they belong to."""
+        if claim.txn_id:
+            return claim
+        state = await TAKEN.get(self._store, *claim.address, claim.message_id)
+        if state is None or not state.is_enlisted or state.lease_id != claim.lease_id:
+            return claim
+        return claim._replace(txn_id=state.txn_id)
+
     async def _ack_known(self, claims: Sequence[LeaseClaim]) -> list[str] | None:
         if len({(claim.address, claim.message_id) for claim in claims}) < len(claims):
             return None  # The second one finds nothing, and has to be told so.
