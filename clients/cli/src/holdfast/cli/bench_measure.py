@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from holdfast.cli.bench_load import DOCUMENT, LoadJob, LoadResult, key_name
+from holdfast.state.index_state import IndexStates
+from holdfast.state.index_terms import Terms
 from holdfast.storage.disk import segment
 from holdfast.storage.disk.store import open_disk
 from holdfast.storage.layers import DOCUMENTS, LEASES
@@ -145,6 +147,12 @@ async def _fill(folder: Path, keys: int) -> None:
                     DOCUMENTS.put(tx, document, NAMESPACE, name)
 
             await store.transact(write)
+
+        async def leave_unindexed(tx: Transaction) -> None:
+            IndexStates(store).put_format(tx, Terms().format)
+
+        # Nothing here asks the index; making it of all these documents would be measured as part of the load.
+        await store.transact(leave_unindexed)
 
 
 def raw_syncs_per_s(folder: Path, seconds: float) -> float:
