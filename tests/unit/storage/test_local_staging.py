@@ -1,5 +1,7 @@
 """What a local store remembers of recent commits, to judge range expectations, has a bound."""
 
+import sys
+
 from holdfast.storage.local.layout import Change
 from holdfast.storage.local.staging import RECENT_CHANGES_MAX, Staged, Staging
 from holdfast.storage.port import RangeExpectation
@@ -29,3 +31,17 @@ def test_of_large_batches_only_the_newest_are_remembered_and_all_older_ones_coun
 
     assert staging.has_changed(RangeExpectation(b"x", None, 2))
     assert not staging.has_changed(RangeExpectation(b"x", None, 6))
+
+
+def test_of_what_was_written_only_the_keys_are_remembered() -> None:
+    staging = Staging(0)
+    value = bytes(64 << 10)
+    held_before = sys.getrefcount(value)
+    staged = Staged(1, 0, 0, [Change(b"k", value, value)])
+
+    staging.add(staged)
+    staging.remove(staged)
+    del staged
+
+    assert sys.getrefcount(value) == held_before
+    assert staging.has_changed(RangeExpectation(b"a", None, 0))

@@ -50,7 +50,7 @@ class Staging:
     def __init__(self, revision: int) -> None:
         self._batches: dict[int, Staged] = {}
         self._latest: dict[bytes, tuple[int, bytes | None]] = {}
-        self._recent: deque[tuple[int, list[Change]]] = deque()
+        self._recent: deque[tuple[int, list[bytes]]] = deque()
         self._lost: deque[tuple[int, int]] = deque(maxlen=LOST_SPANS_MAX)
         self.stamp = 0  # Another one whenever what transactions see may have changed.
         self.start_at(revision)
@@ -77,7 +77,7 @@ class Staging:
         for change in staged.changes:
             latest[change.key] = (revision, change.stored)
         recent = self._recent
-        recent.append((revision, staged.changes))
+        recent.append((revision, [change.key for change in staged.changes]))
         self._recent_changes += len(staged.changes)
         while len(recent) > RECENT_REVISIONS_MAX or self._recent_changes > RECENT_CHANGES_MAX:
             self._recent_after, dropped = recent.popleft()
@@ -127,10 +127,10 @@ class Staging:
         start, end, revision = expectation
         if revision < self._recent_after:
             return True  # Too long ago to tell; reading again costs less than being wrong.
-        for changed_revision, changes in reversed(self._recent):
+        for changed_revision, keys in reversed(self._recent):
             if changed_revision <= revision:
                 return False
-            if any(start <= change.key and (end is None or change.key < end) for change in changes):
+            if any(start <= key and (end is None or key < end) for key in keys):
                 return True
         return False
 
