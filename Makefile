@@ -57,7 +57,7 @@ types: setup ## Check types with mypy and pyright, both strict.
 proto: setup ## Write the generated code of the stored records anew.
 	$(call PROTOC,$(PROTO_ROOT))
 
-bench: setup ## Measure the store, the express lane and the gateway, and write docs/benchmarks.md (one: make bench ARGS=store).
+bench: setup ## Measure the store, the express lane, the gateway and transactions, and write docs/benchmarks.md (one: make bench ARGS=store).
 	$(BIN)/python -m tests.bench.main $(ARGS)
 
 docs: setup ## Write the tables of docs/reference from the code.

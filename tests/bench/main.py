@@ -1,4 +1,4 @@
-"""Runs the benchmarks: `python -m tests.bench.main [store|http|gateway|all]`; a whole run writes docs/benchmarks.md."""
+"""Runs the benchmarks: `python -m tests.bench.main [store|http|gateway|transaction|all]`; a whole run writes docs/benchmarks.md."""
 
 import os
 import platform
@@ -10,10 +10,10 @@ from typing import Final
 
 import psutil
 
-from tests.bench import gateway_bench, http_bench, report, store_bench
+from tests.bench import gateway_bench, http_bench, report, store_bench, transaction_bench
 
 PAGE_PATH: Final = Path(__file__).parents[2] / "docs" / "benchmarks.md"
-PARTS: Final = ("store", "http", "gateway", "all")
+PARTS: Final = ("store", "http", "gateway", "transaction", "all")
 
 
 def main(part: str) -> None:
@@ -26,13 +26,20 @@ def main(part: str) -> None:
     elif part == "gateway":
         gateway = gateway_bench.run()
         _say(report.gateway_table(gateway), report.targets_table(report.gateway_targets(gateway)))
+    elif part == "transaction":
+        _say(report.transaction_table(transaction_bench.run()))
     else:
-        page = _page(store_bench.run(), http_bench.run(), gateway_bench.run())
+        page = _page(store_bench.run(), http_bench.run(), gateway_bench.run(), transaction_bench.run())
         PAGE_PATH.write_text(page, "utf-8")
         _say(page, f"wrote {PAGE_PATH.relative_to(PAGE_PATH.parents[1])}")
 
 
-def _page(store: store_bench.StoreResult, http: report.HttpResult, gateway: report.HttpResult) -> str:
+def _page(
+    store: store_bench.StoreResult,
+    http: report.HttpResult,
+    gateway: report.HttpResult,
+    transaction: report.HttpResult,
+) -> str:
     return report.PAGE.format(
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
         machine=_machine(),
@@ -46,6 +53,8 @@ def _page(store: store_bench.StoreResult, http: report.HttpResult, gateway: repo
         steady=store_bench.STEADY_PER_S,
         http=report.http_table(http),
         gateway=report.gateway_table(gateway),
+        clients=transaction_bench.CLIENTS,
+        transaction=report.transaction_table(transaction),
     )
 
 

@@ -12,7 +12,7 @@ STALL_P99_MS_MAX = 2.0
 
 HttpResult = Mapping[
     str, Any
-]  # As `run` of http_bench and gateway_bench returns it: rows, ratios, their bounds.
+]  # As `run` of http_bench, gateway_bench and transaction_bench returns it: rows, ratios, their bounds.
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,21 @@ def gateway_table(result: HttpResult) -> str:
     return table(("call", "directly µs", "service µs", "gateway µs", "hop to call"), rows)
 
 
+def transaction_table(result: HttpResult) -> str:
+    rows = [
+        (
+            str(row["name"]),
+            f"{row['transactions_per_s']:.0f}",
+            f"{row['commit_p50_ms']:.1f}",
+            f"{row['commit_p99_ms']:.1f}",
+            f"{row['cpu_us']:.0f}",
+        )
+        for row in result["rows"]
+    ]
+    head = ("plane", "transactions/s", "commit p50 ms", "commit p99 ms", "CPU µs/transaction")
+    return table(head, rows)
+
+
 def targets_table(targets: Sequence[Target]) -> str:
     return table(("target", "bound", "measured", "holds"), [target.cells() for target in targets])
 
@@ -169,4 +184,12 @@ CPU for one call to a service on disk, sent to it directly, and sent through a g
 The hop is what the second way costs more; a `get` reads a document, a `keepalive` is a durable write.
 
 {gateway}
+
+## Transactions
+
+{clients} clients commit transactions over two keys, each on its own keys: two acquires, two updates, and the release that
+commits both. Latency is that of the release; CPU is of all processes of the plane, without PostgreSQL's. In one process the
+commit is one storage transaction; in five the coordinator records the decision, and each service applies its part.
+
+{transaction}
 """

@@ -125,7 +125,7 @@ class _Window(NamedTuple):
 
 def run(seconds: float = SECONDS_DEFAULT) -> StoreResult:
     """Measure every backend under every load, a raw log before and after each; then the stalls."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name, _postgres() as (url, origin):
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name, empty_postgres() as (url, origin):
         folder = Path(name)
         urls = {DISK: f"disk://{folder}/plain", SEALED: f"disk://{folder}/sealed", POSTGRES: url}
         return StoreResult(_rows(folder, urls, seconds), _stalls(urls, seconds), origin)
@@ -215,7 +215,7 @@ def _journal_record_bytes() -> int:
 
 
 @contextmanager
-def _postgres() -> Generator[tuple[str, str]]:
+def empty_postgres() -> Generator[tuple[str, str]]:
     """The URL of an empty store, and whose server it is on."""
     server = provide_postgres()
     schema = f"bench_{secrets.token_hex(6)}"
