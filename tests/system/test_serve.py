@@ -184,11 +184,14 @@ def test_a_failed_sync_turns_readiness_off_and_is_named(tmp_path: Path) -> None:
     assert alive.status_code == 200
 
 
-def test_every_service_runs_as_a_module(tmp_path: Path) -> None:
+def test_every_service_runs_as_a_module(tmp_path: Path, postgres_url: str) -> None:
     services = ("gateway", "leases", "state", "queue", "txn")
 
     with ExitStack() as stack:
-        processes = {service: stack.enter_context(module(service, tmp_path)) for service in services}
+        processes = {service: module(service, tmp_path, postgres_url) for service in services}
+        for process in processes.values():
+            stack.enter_context(process)
+            stack.callback(process.kill)  # Whatever fails, nobody is waited for in vain.
         versions = {service: version_of(service, processes[service], tmp_path) for service in services}
         for process in processes.values():
             process.terminate()
@@ -200,9 +203,15 @@ def test_every_service_runs_as_a_module(tmp_path: Path) -> None:
     assert statuses == [0] * len(services)
 
 
-def module(service: str, home: Path) -> "subprocess.Popen[str]":
-    """`python -m` of a service, set by its own variables."""
-    variables = {"LISTEN": str(home / f"{service}.sock"), "LISTEN_PROTO": "unix", "STORE": "mem://"}
+def module(service: str, home: Path, store_url: str) -> "subprocess.Popen[str]":
+    """`python -m` of a service, set by its own variables; its peers are not there."""
+    variables = {
+        "LISTEN": str(home / f"{service}.sock"),
+        "LISTEN_PROTO": "unix",
+        "STORE": store_url,
+        "INTERNAL_SECRET": "a secret that all of them know",
+        **{f"PEER_{peer}": "http://127.0.0.1:9" for peer in ("LEASES", "STATE", "QUEUE", "TXN")},
+    }
     named = {f"HOLDFAST_{service.upper()}_{name}": value for name, value in variables.items()}
     return subprocess.Popen(
         [sys.executable, "-m", f"holdfast.{service}"],
