@@ -17,6 +17,7 @@ from tests.system.split_plane import HEAL_S, SplitPlane
 
 CLIENTS: Final = 8
 ACCOUNTS: Final = tuple(f"account-{number:02}" for number in range(20))
+CROWDED: Final = 3
 OPENING_AMOUNT: Final = 100
 TTL_S: Final = 15
 _RETRY_S: Final = 0.2
@@ -104,7 +105,8 @@ class Bank:
 
     async def _move(self, owner: str) -> Move:
         txn_id, amount = new_xid(), self.chance.randint(1, 10)
-        source, target = self.chance.sample(ACCOUNTS, 2)
+        # Half of the moves crowd on a few accounts, where the next client takes a key the moment it is free.
+        source, target = self.chance.sample(self.chance.choice((ACCOUNTS[:CROWDED], ACCOUNTS)), 2)
         started_s = time.monotonic()
         try:
             # Always in the same order, so that no two clients wait for each other.
