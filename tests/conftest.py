@@ -6,11 +6,16 @@ from collections.abc import Iterator
 
 import asyncpg
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.infra.postgres import PostgresServer, provide_own_postgres, provide_postgres
 from tests.infra.redis import RedisServer, provide_redis
 
 _SERVED = pytest.StashKey[dict[str, str]]()
+
+# A busy machine is no defect: no property fails because it, or the making of its input, took long.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

@@ -38,7 +38,8 @@ async def open_bank(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("kills", "kill_every_s"), [(3, 1.5), pytest.param(12, 5.0, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize(("kills", "kill_every_s"), [(3, 1.5), (12, 5.0)])
 async def test_the_sum_of_all_accounts_is_constant_while_processes_are_killed(
     processes: ForkServerContext, postgres_server: PostgresServer, kills: int, kill_every_s: float
 ) -> None:
@@ -55,7 +56,8 @@ async def test_the_sum_of_all_accounts_is_constant_while_processes_are_killed(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("restarts", [3, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("restarts", [3, 20])
 async def test_a_restarted_database_loses_no_acknowledged_move_and_services_recover_by_themselves(
     processes: ForkServerContext, own_postgres_server: PostgresServer, restarts: int
 ) -> None:

@@ -14,8 +14,8 @@ from holdfast.gateway.settings import GatewaySettings
 from tests.infra.gateway import LOOPBACK, gateway_before, url_of, with_identity
 from tests.infra.split import split_services
 
-# What a gateway may do wrong, it does to leases, streams and raw bytes; the rest goes through it in `make test-all`.
-ALWAYS_THROUGH_A_GATEWAY = ("test_leases", "test_queue_streams", "test_queue_recordings", "test_coordinators")
+# A waiting and a plain kind of route; the rest goes through a gateway in `make test-all`.
+ALWAYS_THROUGH_A_GATEWAY = ("test_leases", "test_coordinators")
 
 
 @pytest.hookimpl(tryfirst=True)
