@@ -5,6 +5,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from http.client import HTTPConnection
 from pathlib import Path
@@ -54,7 +55,7 @@ def measure(folder: Path, documents: int, seconds: float) -> dict[str, object]:
         plane.configure(UNINDEXED, "scan")
         build_s = plane.wait_for_index()
         queries = {
-            f"{count}": plane.measured(lambda count=count: plane.keys(count), seconds)  # type: ignore[misc]  # mypy infers no default
+            f"{count}": plane.measured(partial(plane.keys, count), seconds)
             for count in MATCHES
             if count <= documents
         }

@@ -75,6 +75,10 @@ class Counts:
     """What was done since the warm-up."""
 
     def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget the warm-up; the tasks that count here go on."""
         self.requests = 0
         self.operations = 0
         self.latencies_s: list[float] = []
@@ -181,7 +185,7 @@ async def measure(job: LoadJob) -> LoadResult:
     load = asyncio.create_task(KINDS[job.kind](job, counts))
     await asyncio.wait({load}, timeout=WARM_UP_S)
     say("begin")
-    counts.__init__()  # type: ignore[misc]  # begins anew; the tasks hold on to it
+    counts.begin_anew()
     began_s = time.perf_counter()
     await asyncio.wait({load}, timeout=job.seconds)
     if load.done():

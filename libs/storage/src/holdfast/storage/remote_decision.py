@@ -25,73 +25,21 @@ _MARKERS = Table("txnmark", TxnMarker)  # Written by txn.
 _RECORDS = Table("txn", TxnRecord)  # Written by txn.
 
 
-class DecisionElsewhere(Elsewhere):
-    """The coordinator has to decide, or another service to apply."""
+class AskCoordinator(Elsewhere):
+    """The coordinator has to do its part first: decide, keep members alive elsewhere, or enlist them at the leader."""
 
     def __init__(
-        self,
-        upstream: Upstream,
-        txn_id: str,
-        decision: Decision,
-        members: Sequence[Member],
-        *,
-        is_joint: bool,
+        self, upstream: Upstream, path: str, txn_id: str, members: Sequence[Member], **more: object
     ) -> None:
-        super().__init__(f"{decision.value} of {txn_id}")
+        super().__init__(f"{path} of {txn_id}")
         self._upstream = upstream
-        self._body: dict[str, object] = {
-            "txn_id": txn_id,
-            "state": decision.value,
-            "is_joint": is_joint,
-            "members": member_bodies(members),
-        }
+        self._path = path
+        self._body: dict[str, object] = {"txn_id": txn_id, "members": member_bodies(members), **more}
         self._affinity = txn_id.encode()
 
     async def settle(self) -> None:
         await call_internal(
-            self._upstream, DECIDE_PATH, self._body, deadline_s=DEADLINE_S, affinity=self._affinity
-        )
-
-
-class KeepElsewhere(Elsewhere):
-    """Another service has to let its members of the transaction live longer."""
-
-    def __init__(
-        self, upstream: Upstream, txn_id: str, expires_at_ms: int, members: Sequence[Member]
-    ) -> None:
-        super().__init__(f"keep {txn_id}")
-        self._upstream = upstream
-        self._body: dict[str, object] = {
-            "txn_id": txn_id,
-            "expires_at_ms": expires_at_ms,
-            "members": member_bodies(members),
-        }
-        self._affinity = txn_id.encode()
-
-    async def settle(self) -> None:
-        await call_internal(
-            self._upstream, KEEP_PATH, self._body, deadline_s=DEADLINE_S, affinity=self._affinity
-        )
-
-
-class EnlistElsewhere(Elsewhere):
-    """The coordinator has to tell the leader of its cluster who takes part here, and until when."""
-
-    def __init__(
-        self, upstream: Upstream, txn_id: str, expires_at_ms: int, members: Sequence[Member]
-    ) -> None:
-        super().__init__(f"enlist in {txn_id}")
-        self._upstream = upstream
-        self._body: dict[str, object] = {
-            "txn_id": txn_id,
-            "expires_at_ms": expires_at_ms,
-            "members": member_bodies(members),
-        }
-        self._affinity = txn_id.encode()
-
-    async def settle(self) -> None:
-        await call_internal(
-            self._upstream, ENLIST_PATH, self._body, deadline_s=DEADLINE_S, affinity=self._affinity
+            self._upstream, self._path, self._body, deadline_s=DEADLINE_S, affinity=self._affinity
         )
 
 
@@ -113,20 +61,20 @@ class RemoteDecider:
     async def decide(
         self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
     ) -> None:
-        raise DecisionElsewhere(self._upstream, txn_id, decision, members, is_joint=True)
+        raise self._decision(txn_id, decision, members, is_joint=True)
 
     async def end(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         """What is staged has to be published or dropped first, by whoever keeps it; the lease ends here."""
         for member in members:
             if await STAGES.get(tx, txn_id, *member) is not None:
-                raise DecisionElsewhere(self._upstream, txn_id, decision, members, is_joint=False)
+                raise self._decision(txn_id, decision, members, is_joint=False)
         for manager in self._managers:
             await manager.apply(tx, txn_id, decision, members)
 
     async def abandon(
         self, tx: Transaction, txn_id: str, members: Sequence[Member]
     ) -> Callable[[], Awaitable[None]] | None:
-        return DecisionElsewhere(self._upstream, txn_id, Decision.ROLLBACK, members, is_joint=True).settle
+        return self._decision(txn_id, Decision.ROLLBACK, members, is_joint=True).settle
 
     async def decided(self, tx: Transaction, txn_id: str) -> Decision | None:
         marker = await _MARKERS.get(tx, txn_id)
@@ -136,7 +84,7 @@ class RemoteDecider:
         self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member], joining: Member
     ) -> int:
         if self._is_clustered and not is_enlisted(await _RECORDS.get(tx, txn_id), joining):
-            raise EnlistElsewhere(self._upstream, txn_id, expires_at_ms, [*members, joining])
+            raise self._until(ENLIST_PATH, txn_id, expires_at_ms, [*members, joining])
         last_ms = await self.keep(tx, txn_id, expires_at_ms, members)
         if last_ms > expires_at_ms:
             await self.keep(tx, txn_id, last_ms, members)
@@ -145,18 +93,28 @@ class RemoteDecider:
     async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
         record = await _RECORDS.get(tx, txn_id) if self._is_clustered else None
         if record is not None and record.expires_at_ms < expires_at_ms:
-            raise EnlistElsewhere(self._upstream, txn_id, expires_at_ms, members)
+            raise self._until(ENLIST_PATH, txn_id, expires_at_ms, members)
         last_ms = expires_at_ms
         for member in [] if self._owns_messages else members:
             if message_place(member) is None:
                 continue
             until_ms = await leased_until_ms(tx, txn_id, member)
             if 0 < until_ms < expires_at_ms:
-                raise KeepElsewhere(self._upstream, txn_id, expires_at_ms, members)
+                raise self._until(KEEP_PATH, txn_id, expires_at_ms, members)
             last_ms = max(last_ms, until_ms)
         for manager in self._managers:
             last_ms = max(last_ms, await manager.keep(tx, txn_id, expires_at_ms, members))
         return last_ms
+
+    def _decision(
+        self, txn_id: str, decision: Decision, members: Sequence[Member], *, is_joint: bool
+    ) -> AskCoordinator:
+        return AskCoordinator(
+            self._upstream, DECIDE_PATH, txn_id, members, state=decision.value, is_joint=is_joint
+        )
+
+    def _until(self, path: str, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> AskCoordinator:
+        return AskCoordinator(self._upstream, path, txn_id, members, expires_at_ms=expires_at_ms)
 
 
 def is_enlisted(record: TxnRecord | None, member: Member) -> bool:
