@@ -125,7 +125,7 @@ class DiskFields(BaseSettings):
         _DISK, "logstore-commit-max-ops", 1024, "Batches that share one sync.", ge=1, le=1_000_000
     )
     logstore_segment_bytes: SizeBytes = setting(
-        _DISK, "logstore-segment-size", "64MiB", "Size of one log file.", ge=1 << 20
+        _DISK, "logstore-segment-size", "64MiB", "Size that log files grow to.", ge=1 << 20
     )
     logstore_compaction: bool = setting(
         _DISK, "logstore-compaction", True, "Reclaim space in the background."

@@ -33,7 +33,7 @@ from holdfast.storage.options import StoreOptions
 from holdfast.storage.whole_file import sync_folder
 
 GROUP_BYTES_MAX = 16 << 20
-SPARES_MAX = 1
+FIRST_SEGMENT_BYTES = 2 << 20  # A store that holds little takes little: each segment is twice the one before it.
 ROOM_CHECK_S = 0.05
 MARK_AFTER_S = 0.02  # Idle this long, the mark is written: it must not stand in the way of the next commit.
 
@@ -201,9 +201,12 @@ class DiskJournal:
 
     def prepare_spare(self) -> None:
         """Have the next segment ready before it is needed. Blocking: call it from a thread."""
-        if not list(self._folder.glob("*.spare")) and self.has_room():
+        size_bytes = self._next_segment_bytes()
+        if self._spare_of(size_bytes) is None and self.has_room():
+            for too_small in self._folder.glob("*.spare"):
+                too_small.unlink()
             half_done = self._folder / "allocating.ahead"
-            segment.allocate(half_done, self._options.journal_segment_bytes)
+            segment.allocate(half_done, size_bytes)
             half_done.rename(self._folder / f"{secrets.token_hex(8)}.spare")
 
     def stop(self) -> None:
@@ -315,11 +318,9 @@ class DiskJournal:
         self._loop.call_soon_threadsafe(self._rotated)
 
     def _start_segment(self, base_revision: int, size_bytes_min: int = 0) -> None:
-        size_bytes = max(self._options.journal_segment_bytes, size_bytes_min)
+        size_bytes = max(self._next_segment_bytes(), size_bytes_min)
         blank = self._folder / "allocating.now"
-        spare = next(
-            (path for path in self._folder.glob("*.spare") if path.stat().st_size >= size_bytes), None
-        )
+        spare = self._spare_of(size_bytes)
         if spare is None:
             segment.allocate(blank, size_bytes)
         else:
@@ -337,6 +338,12 @@ class DiskJournal:
         self._offset = segment.HEADER_BYTES
         self._revision = base_revision
 
+    def _next_segment_bytes(self) -> int:
+        return min(self._options.journal_segment_bytes, max(FIRST_SEGMENT_BYTES, 2 * self._size_bytes))
+
+    def _spare_of(self, size_bytes: int) -> Path | None:
+        return next((path for path in self._folder.glob("*.spare") if path.stat().st_size >= size_bytes), None)
+
     def _try_to_leave_mark(self) -> None:
         """Nobody waits for this one, and nothing is lost without it; a broken device is met by the next commit."""
         try:
@@ -351,7 +358,8 @@ class DiskJournal:
         self._file.pwrite(segment.encode_mark(self._salt, self._revision), self._offset)
 
     def _retire(self, path: Path) -> None:
-        if len(list(self._folder.glob("*.spare"))) < SPARES_MAX:
+        is_wanted = path.stat().st_size >= self._next_segment_bytes()
+        if is_wanted and not list(self._folder.glob("*.spare")):
             path.rename(self._folder / f"{secrets.token_hex(8)}.spare")
         else:
             path.unlink()
