@@ -22,7 +22,7 @@ class StoreOptions:
     watch_buffer_events_max: int = 10_000  # A watcher further behind is cut off.
     blob_sweep_grace_s: float = 3600.0
     blob_sweep_interval_s: float = 600.0
-    journal_segment_bytes: int = 64 << 20  # Disk: one preallocated log file, at most; the first ones are smaller.
+    journal_segment_bytes: int = 64 << 20  # Disk: what preallocated log files grow to.
     free_bytes_min: int = 64 << 20  # Disk: below this free space writes are refused with StoreFull.
     group_batches_max: int = 1024  # Batches that share one sync.
     loop_syncs_after: int | None = (

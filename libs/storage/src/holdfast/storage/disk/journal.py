@@ -33,7 +33,7 @@ from holdfast.storage.options import StoreOptions
 from holdfast.storage.whole_file import sync_folder
 
 GROUP_BYTES_MAX = 16 << 20
-FIRST_SEGMENT_BYTES = 2 << 20  # A store that holds little takes little: each segment is twice the one before it.
+FIRST_SEGMENT_BYTES = 2 << 20  # Each is twice the one before: a small store takes little.
 ROOM_CHECK_S = 0.05
 MARK_AFTER_S = 0.02  # Idle this long, the mark is written: it must not stand in the way of the next commit.
 
@@ -342,7 +342,9 @@ class DiskJournal:
         return min(self._options.journal_segment_bytes, max(FIRST_SEGMENT_BYTES, 2 * self._size_bytes))
 
     def _spare_of(self, size_bytes: int) -> Path | None:
-        return next((path for path in self._folder.glob("*.spare") if path.stat().st_size >= size_bytes), None)
+        return next(
+            (path for path in self._folder.glob("*.spare") if path.stat().st_size >= size_bytes), None
+        )
 
     def _try_to_leave_mark(self) -> None:
         """Nobody waits for this one, and nothing is lost without it; a broken device is met by the next commit."""
