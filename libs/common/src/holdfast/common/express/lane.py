@@ -12,7 +12,7 @@ from holdfast.common.express.quick_head import RequestLines
 from holdfast.common.express.route import Table
 
 if TYPE_CHECKING:
-    from holdfast.common.express.protocol import ExpressProtocol
+    from holdfast.common.express.connection import Connection
 
 _SWEEP_EVERY_TICKS = 5
 
@@ -43,8 +43,8 @@ class Lane:
         self.common_head = b""
         # One list for ever, changed in place: uvicorn's cycles look at it when they send, not when they begin.
         self.default_headers: list[Header] = []
-        self.connections: set[ExpressProtocol] = set()
-        self.half_closed: set[ExpressProtocol] = set()
+        self.connections: set[Connection] = set()
+        self.half_closed: set[Connection] = set()
         self.is_empty = asyncio.Event()
         self._ticks = 0
         self._wall_s = -1
@@ -75,7 +75,7 @@ class Lane:
         if not self.connections:
             self.is_empty.set()
 
-    def forget(self, connection: "ExpressProtocol") -> None:
+    def forget(self, connection: "Connection") -> None:
         """A connection is over; `is_empty` tells when it was the last of a closing server."""
         self.connections.discard(connection)
         self.half_closed.discard(connection)

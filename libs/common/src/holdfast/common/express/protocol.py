@@ -8,7 +8,6 @@ keep their order. What it has read ahead waits in `_queue` (whole requests) and 
 """
 
 import asyncio
-from collections import deque
 from functools import partial
 from typing import Any, Final, cast
 
@@ -16,19 +15,18 @@ import httptools
 from uvicorn._types import ASGI3Application, HTTPScope
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from holdfast.common.correlation import HEADER as CORRELATION_HEADER
-from holdfast.common.correlation import correlation_id, correlation_id_of, fresh_correlation_id
+from holdfast.common.correlation import correlation_id, fresh_correlation_id
 from holdfast.common.errors import (
     HeadersTooLarge,
     HoldfastError,
     InvalidRequest,
-    RequestTimeout,
-    TooManyConnections,
 )
 from holdfast.common.express import stream
+from holdfast.common.express.connection import BODY, HEAD, IDLE, REFUSED, Connection, Job
 from holdfast.common.express.cycle import Cycle
 from holdfast.common.express.execution import execute
 from holdfast.common.express.hang_up import is_peer_gone, reset
@@ -45,29 +43,17 @@ from holdfast.common.express.scope import (
     has_body,
     target_scope,
 )
-from holdfast.common.express.wire import render, render_refusal, render_stream_head
+from holdfast.common.express.wire import render, render_stream_head
 from holdfast.common.express.worker import Worker
 
 SLICE_BYTES: Final = 16 * 1024
 """Input is parsed in slices of this size, so that one read cannot queue thousands of pipelined requests."""
 
 _LOOKED_AT: Final = frozenset({CORRELATION_HEADER, b"content-length", b"connection", b"expect", b"upgrade"})
-_PROBE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-# Plain numbers, not an Enum: they are compared several times per request.
-_IDLE: Final = 0
-_HEAD: Final = 1
-_BODY: Final = 2
-_REFUSED: Final = 3
-
-Job = tuple[Route, Request, bool]
-
-
-class ExpressProtocol(HttpToolsProtocol):
+class ExpressProtocol(Connection):
     """One connection. `lane` is set by `bound_to`, because uvicorn makes its protocols from a class."""
-
-    lane: Lane
 
     def __init__(
         self,
@@ -78,109 +64,19 @@ class ExpressProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._quick: QuickHead | None = None
-        assert self.parser is not None
-        self._http: httptools.HttpRequestParser = self.parser  # uvicorn drops its own at the end.
         self.headers = []
-        self.peer_certificate: bytes | None = None
-        self._limits = self.lane.limits
-        self._phase = _IDLE
-        self._since_s = self.lane.now_s
-        self._quiet_bytes = 0
-        self._write_paused_s = 0.0
-        self._is_busy = False
         self._is_held_up = False
         self._is_parsing = False
-        self._is_eof = False
-        self._close_at_s: float | None = None
         self._worker = Worker(self.loop, self._on_answer, self._on_cancelled)
         self._served_id = ""
         self._served_keeps_alive = True
-        self._is_streaming = False
-        self._running: RequestResponseCycle | None = None
-        self._queue: deque[Job | RequestResponseCycle] = deque()
-        self._unparsed = b""
-        self._refusal: HoldfastError | None = None
-        self._route: Route | None = None
         self._query = b""
         self._correlation_id: bytes | None = None
         self._keeps_alive = True
         self._inline_bytes_max = 0
         self._body: bytes | bytearray = b""
 
-    # The connection begins and ends.
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn narrows it
-        super().connection_made(transport)
-        lane = self.lane
-        lane.connections.add(self)
-        ssl_object = transport.get_extra_info("ssl_object")
-        if ssl_object is not None:
-            self.peer_certificate = ssl_object.getpeercert(True)
-            if lane.accepts_peer is not None and not lane.accepts_peer(self.peer_certificate or b""):
-                self._phase = _REFUSED
-                transport.abort()
-                return
-        if len(lane.connections) > self._limits.connections_max:
-            self._refuse(
-                TooManyConnections("the server has too many connections; try again", retry_after_s=1)
-            )
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.lane.forget(self)
-        self._phase = _REFUSED
-        self._unparsed = b""
-        for item in (self._running, *self._queue):
-            if isinstance(item, RequestResponseCycle) and not item.response_complete:
-                item.disconnected = True
-                item.message_event.set()
-        self._queue.clear()
-        self._worker.cancel()
-        super().connection_lost(exc)
-
-    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio asks whether to keep the sending side open
-        """A client may close its sending side and still wait for the answer, or be gone: only a write can tell."""
-        if not self._is_busy or self._refusal is not None or self.scheme == "https":
-            return False  # Nothing to wait for, or TLS, which knows no half-closed connection.
-        self._is_eof = True
-        self._close_at_s = self.lane.now_s + self._limits.half_close_grace_s
-        self.lane.half_closed.add(self)
-        has_begun_answer = self._is_streaming or (
-            self._running is not None and self._running.response_started
-        )
-        if not has_begun_answer and self._http.get_http_version() != "1.0":
-            # A 1xx answer is nothing to a client that waits, and brings a reset from one that is gone.
-            self.transport.write(_PROBE)
-        return True
-
-    def check_half_closed(self, now_s: float) -> None:
-        """Cancel the work of a client that closed its sending side and then went away, or waits for too long."""
-        if is_peer_gone(self.transport) or now_s >= (self._close_at_s or now_s):
-            self.transport.abort()
-
-    def shutdown(self) -> None:
-        """Finish what runs, then close; an idle connection gets a moment for a request that is on its way."""
-        last = self._queue[-1] if self._queue else self._running
-        if isinstance(last, RequestResponseCycle):
-            last.keep_alive = False
-        self._since_s = self.lane.now_s
-
-    def sweep(self, now_s: float) -> None:
-        """Called a few times a second: is this connection too slow for its phase?"""
-        limits = self._limits
-        waited_s = now_s - self._since_s
-        if self._close_at_s is not None:
-            if now_s >= self._close_at_s:
-                self.transport.abort()
-        elif self.flow.write_paused and now_s - self._write_paused_s > limits.write_timeout_s:
-            self.transport.abort()
-        elif self._phase == _IDLE and not self._is_busy:
-            idle_s_max = limits.idle_close_s if self.lane.is_closing else limits.keep_alive_timeout_s
-            if waited_s > idle_s_max:
-                self.transport.close()
-        elif self._phase == _HEAD and waited_s > limits.head_timeout_s:
-            self._refuse(RequestTimeout("the request headers took too long to arrive"))
-        elif self._phase == _BODY and waited_s > limits.body_timeout_s and not self.flow.read_paused:
-            self._refuse(RequestTimeout("the request body took too long to arrive"))
+    # The client reads its answers slowly.
 
     def pause_writing(self) -> None:
         self._write_paused_s = self.lane.now_s
@@ -195,14 +91,14 @@ class ExpressProtocol(HttpToolsProtocol):
     # Bytes come in.
 
     def data_received(self, data: bytes) -> None:
-        if self._phase == _IDLE and not self._is_busy:
+        if self._phase == IDLE and not self._is_busy:
             # Most clients send the same head again and again.
             if self._quick is None or not data.startswith(self._quick.head):
                 self._quick = self.lane.request_lines.recognise(data)
             if self._quick is not None and len(data) == self._quick.size:
                 self._start_quick(self._quick, data)
                 return
-        elif self._phase == _REFUSED:
+        elif self._phase == REFUSED:
             return
         if self._unparsed or len(data) > SLICE_BYTES:
             self._unparsed += data
@@ -227,14 +123,14 @@ class ExpressProtocol(HttpToolsProtocol):
     def _parse_slices(self) -> None:
         if self._is_parsing:
             return  # A request was answered while its bytes were parsed; that parser goes on by itself.
-        while self._unparsed and not self._queue and self._phase != _REFUSED:
+        while self._unparsed and not self._queue and self._phase != REFUSED:
             piece, self._unparsed = self._unparsed[:SLICE_BYTES], self._unparsed[SLICE_BYTES:]
             self._parse(piece)
         if self._unparsed:
             self.flow.pause_reading()
 
     def _parse(self, data: bytes) -> None:
-        was_reading = self._phase != _IDLE
+        was_reading = self._phase != IDLE
         self._is_parsing = True
         try:
             self._http.feed_data(data)
@@ -244,24 +140,24 @@ class ExpressProtocol(HttpToolsProtocol):
             self._is_parsing = False
             self._parse_slices()
         except httptools.HttpParserError as error:
-            if self._phase != _REFUSED:
+            if self._phase != REFUSED:
                 cause = error.__context__
                 self._refuse(cause if isinstance(cause, HoldfastError) else InvalidRequest(_explain(error)))
         finally:
             self._is_parsing = False
-        if self._phase != _IDLE and was_reading:
+        if self._phase != IDLE and was_reading:
             self._quiet_bytes += len(data)
-            if self._quiet_bytes > self._limits.head_bytes and self._phase != _REFUSED:
+            if self._quiet_bytes > self._limits.head_bytes and self._phase != REFUSED:
                 self._refuse(
                     HeadersTooLarge(f"request line and headers exceed {self._limits.head_bytes} bytes")
                 )
 
     def on_message_begin(self) -> None:
-        if self._phase == _REFUSED:
+        if self._phase == REFUSED:
             return
         self.url = b""
         self.headers = []
-        self._phase = _HEAD
+        self._phase = HEAD
         self._since_s = self.lane.now_s
         self._quiet_bytes = 0
 
@@ -269,11 +165,11 @@ class ExpressProtocol(HttpToolsProtocol):
         self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        if self._phase == _REFUSED:
+        if self._phase == REFUSED:
             return
         if len(self.headers) > self._limits.headers_max:
             raise HeadersTooLarge(f"more than {self._limits.headers_max} headers")
-        self._phase = _BODY
+        self._phase = BODY
         self._quiet_bytes = 0
         route = self._find_route()
         if route is not None and self._is_inline(route):
@@ -285,7 +181,7 @@ class ExpressProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._quiet_bytes = 0
-        if self._phase == _REFUSED:
+        if self._phase == REFUSED:
             return
         if self._route is None:
             self._on_streamed_body(body)
@@ -300,9 +196,9 @@ class ExpressProtocol(HttpToolsProtocol):
             self._overflow_to_asgi()
 
     def on_message_complete(self) -> None:
-        if self._phase == _REFUSED:
+        if self._phase == REFUSED:
             return
-        self._phase = _IDLE
+        self._phase = IDLE
         self._since_s = self.lane.now_s
         route = self._route
         if route is None:
@@ -431,7 +327,7 @@ class ExpressProtocol(HttpToolsProtocol):
         self._is_busy = False
         if self.transport.is_closing():
             # Whatever the client sent after its last request must not run: nobody would get the answer.
-            self._phase = _REFUSED
+            self._phase = REFUSED
             self._queue.clear()
             return
         if self._queue:
@@ -522,52 +418,6 @@ class ExpressProtocol(HttpToolsProtocol):
         self._route = None
         self._begin_asgi()
         self._on_streamed_body(bytes(body))
-
-    # Refusals.
-
-    def _refuse(self, error: HoldfastError) -> None:
-        """Answer the requests in line, then this one with an error, then close; no further input counts."""
-        unfinished = self.cycle if self._phase == _BODY and self._route is None else None
-        self._phase = _REFUSED
-        self._unparsed = b""
-        self._refusal = error
-        if unfinished is not None and unfinished.response_complete:
-            self.transport.close()  # It was answered before it was read.
-        elif unfinished is not None and unfinished is self._running:
-            self._refuse_running(unfinished, error)
-        elif self._is_busy:
-            if unfinished is not None:
-                self._queue.pop()
-        else:
-            self._send_refusal(error)
-
-    def _refuse_running(self, cycle: RequestResponseCycle, error: HoldfastError) -> None:
-        cycle.disconnected = True
-        cycle.message_event.set()
-        if cycle.response_started:
-            self.transport.abort()
-        else:
-            self._send_refusal(error)
-
-    def _send_refusal(self, error: HoldfastError) -> None:
-        self.transport.write(render_refusal(error, correlation_id_of(self.headers), self.lane.common_head))
-        self._linger()
-
-    def _on_early_response(self) -> None:
-        """The last answer is out, and its request still comes in."""
-        self.server_state.total_requests += 1
-        self._running = None
-        self._is_busy = False
-        self._phase = _REFUSED
-        self._unparsed = b""
-        self._linger()
-
-    def _linger(self) -> None:
-        """Closing with unread input would reset the connection and could take the answer away from the client."""
-        self._close_at_s = self.lane.now_s + self._limits.linger_s
-        self.flow.resume_reading()
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
 
 
 def bound_to(lane: Lane) -> type[ExpressProtocol]:

@@ -1,0 +1,183 @@
+"""One connection of the express lane from its first byte to its last: how it begins, is too slow, is refused and ends."""
+
+import asyncio
+from collections import deque
+from typing import Any, Final
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from holdfast.common.correlation import correlation_id_of
+from holdfast.common.errors import HoldfastError, RequestTimeout, TooManyConnections
+from holdfast.common.express.hang_up import is_peer_gone
+from holdfast.common.express.lane import Lane
+from holdfast.common.express.message import AnyAnswer, Request
+from holdfast.common.express.route import Route
+from holdfast.common.express.wire import render_refusal
+from holdfast.common.express.worker import Worker
+
+# Plain numbers, not an Enum: they are compared several times per request.
+IDLE: Final = 0
+HEAD: Final = 1
+BODY: Final = 2
+REFUSED: Final = 3
+
+Job = tuple[Route, Request, bool]
+
+_PROBE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Connection(HttpToolsProtocol):
+    """What is true of a connection whatever it is asked. `lane` and `_worker` come from the class that answers."""
+
+    lane: Lane
+    _worker: Worker[AnyAnswer | None]
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        assert self.parser is not None
+        self._http: httptools.HttpRequestParser = self.parser  # uvicorn drops its own at the end.
+        self.peer_certificate: bytes | None = None
+        self._limits = self.lane.limits
+        self._phase = IDLE
+        self._since_s = self.lane.now_s
+        self._quiet_bytes = 0
+        self._write_paused_s = 0.0
+        self._is_busy = False
+        self._is_eof = False
+        self._is_streaming = False
+        self._close_at_s: float | None = None
+        self._running: RequestResponseCycle | None = None
+        self._queue: deque[Job | RequestResponseCycle] = deque()
+        self._unparsed = b""
+        self._refusal: HoldfastError | None = None
+        self._route: Route | None = None
+
+    # It begins and ends.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn narrows it
+        super().connection_made(transport)
+        lane = self.lane
+        lane.connections.add(self)
+        ssl_object = transport.get_extra_info("ssl_object")
+        if ssl_object is not None:
+            self.peer_certificate = ssl_object.getpeercert(True)
+            if lane.accepts_peer is not None and not lane.accepts_peer(self.peer_certificate or b""):
+                self._phase = REFUSED
+                transport.abort()
+                return
+        if len(lane.connections) > self._limits.connections_max:
+            self._refuse(
+                TooManyConnections("the server has too many connections; try again", retry_after_s=1)
+            )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lane.forget(self)
+        self._phase = REFUSED
+        self._unparsed = b""
+        for item in (self._running, *self._queue):
+            if isinstance(item, RequestResponseCycle) and not item.response_complete:
+                item.disconnected = True
+                item.message_event.set()
+        self._queue.clear()
+        self._worker.cancel()
+        super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio asks whether to keep the sending side open
+        """A client may close its sending side and still wait for the answer, or be gone: only a write can tell."""
+        if not self._is_busy or self._refusal is not None or self.scheme == "https":
+            return False  # Nothing to wait for, or TLS, which knows no half-closed connection.
+        self._is_eof = True
+        self._close_at_s = self.lane.now_s + self._limits.half_close_grace_s
+        self.lane.half_closed.add(self)
+        has_begun_answer = self._is_streaming or (
+            self._running is not None and self._running.response_started
+        )
+        if not has_begun_answer and self._http.get_http_version() != "1.0":
+            # A 1xx answer is nothing to a client that waits, and brings a reset from one that is gone.
+            self.transport.write(_PROBE)
+        return True
+
+    def check_half_closed(self, now_s: float) -> None:
+        """Cancel the work of a client that closed its sending side and then went away, or waits for too long."""
+        if is_peer_gone(self.transport) or now_s >= (self._close_at_s or now_s):
+            self.transport.abort()
+
+    def shutdown(self) -> None:
+        """Finish what runs, then close; an idle connection gets a moment for a request that is on its way."""
+        last = self._queue[-1] if self._queue else self._running
+        if isinstance(last, RequestResponseCycle):
+            last.keep_alive = False
+        self._since_s = self.lane.now_s
+
+    def sweep(self, now_s: float) -> None:
+        """Called a few times a second: is this connection too slow for its phase?"""
+        limits = self._limits
+        waited_s = now_s - self._since_s
+        if self._close_at_s is not None:
+            if now_s >= self._close_at_s:
+                self.transport.abort()
+        elif self.flow.write_paused and now_s - self._write_paused_s > limits.write_timeout_s:
+            self.transport.abort()
+        elif self._phase == IDLE and not self._is_busy:
+            idle_s_max = limits.idle_close_s if self.lane.is_closing else limits.keep_alive_timeout_s
+            if waited_s > idle_s_max:
+                self.transport.close()
+        elif self._phase == HEAD and waited_s > limits.head_timeout_s:
+            self._refuse(RequestTimeout("the request headers took too long to arrive"))
+        elif self._phase == BODY and waited_s > limits.body_timeout_s and not self.flow.read_paused:
+            self._refuse(RequestTimeout("the request body took too long to arrive"))
+
+    # Refusals.
+
+    def _refuse(self, error: HoldfastError) -> None:
+        """Answer the requests in line, then this one with an error, then close; no further input counts."""
+        unfinished = self.cycle if self._phase == BODY and self._route is None else None
+        self._phase = REFUSED
+        self._unparsed = b""
+        self._refusal = error
+        if unfinished is not None and unfinished.response_complete:
+            self.transport.close()  # It was answered before it was read.
+        elif unfinished is not None and unfinished is self._running:
+            self._refuse_running(unfinished, error)
+        elif self._is_busy:
+            if unfinished is not None:
+                self._queue.pop()
+        else:
+            self._send_refusal(error)
+
+    def _refuse_running(self, cycle: RequestResponseCycle, error: HoldfastError) -> None:
+        cycle.disconnected = True
+        cycle.message_event.set()
+        if cycle.response_started:
+            self.transport.abort()
+        else:
+            self._send_refusal(error)
+
+    def _send_refusal(self, error: HoldfastError) -> None:
+        self.transport.write(render_refusal(error, correlation_id_of(self.headers), self.lane.common_head))
+        self._linger()
+
+    def _on_early_response(self) -> None:
+        """The last answer is out, and its request still comes in."""
+        self.server_state.total_requests += 1
+        self._running = None
+        self._is_busy = False
+        self._phase = REFUSED
+        self._unparsed = b""
+        self._linger()
+
+    def _linger(self) -> None:
+        """Closing with unread input would reset the connection and could take the answer away from the client."""
+        self._close_at_s = self.lane.now_s + self._limits.linger_s
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
