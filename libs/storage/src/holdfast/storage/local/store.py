@@ -11,215 +11,39 @@ lost, so is the later one.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
-from itertools import islice
-from typing import Protocol
+from collections.abc import AsyncIterable, Iterable, Sequence
 
 from holdfast.common import failpoint
 from holdfast.storage.batch import check_batch
 from holdfast.storage.errors import (
     BlobNotFound,
-    Compacted,
     Conflict,
     InvalidBatch,
     OutcomeUnknown,
     StorageError,
-    StoreClosed,
     StoreCorrupt,
     StoreUnavailable,
 )
 from holdfast.storage.local import layout
-from holdfast.storage.local.latest import Kept, LatestRecords, Unknown
+from holdfast.storage.local.latest import Kept
 from holdfast.storage.local.layout import Change
+from holdfast.storage.local.reader import LocalReader
 from holdfast.storage.local.shelf import Shelf, Write
-from holdfast.storage.local.snapshot import LocalSnapshot, restored_writes
-from holdfast.storage.local.staging import Staged, Staging
-from holdfast.storage.options import StoreOptions
+from holdfast.storage.local.snapshot import restored_writes
+from holdfast.storage.local.staging import Staged
 from holdfast.storage.port import (
     ABSENT,
-    RANGE_LIMIT_MAX,
     Batch,
-    BlobStore,
     Event,
     Record,
-    Snapshot,
     SnapshotRecord,
 )
-from holdfast.storage.transact import TransactMixin, check_range_limit
-from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
 
 SLICE_BATCHES = 8  # Applied and answered in one go: what this takes, everybody else on the loop waits.
 
 
-class LocalBlobStore(BlobStore, Protocol):
-    """Blobs of a local store: whether one exists is known without waiting."""
-
-    def exists(self, blob_id: str) -> bool: ...
-
-
-class Journal(Protocol):
-    """Where staged batches become durable. It answers by calling `settled` or `failed` of the store, on the loop."""
-
-    syncs: int
-
-    def offer(self, entry: bytes, staged: "Staged") -> None:
-        """Queue a staged batch for the next group."""
-        ...
-
-
-class LocalStore(TransactMixin):
+class LocalStore(LocalReader):
     """The `Store` of the port over a shelf and, unless it is in memory only, a journal."""
-
-    def __init__(self, *, url: str, shelf: Shelf, options: StoreOptions) -> None:
-        self._url = url
-        self._shelf = shelf
-        self._options = options
-        self._journal: Journal | None = None
-        self._blobs: LocalBlobStore | None = None
-        self._problem: StorageError | None = None
-        self._commits = 0
-        self._conflicts = 0
-        self._shelf_is_broken = False
-        self._is_closed = False
-        self._revision, self._compacted_revision = layout.decode_progress(shelf.get(layout.META_PROGRESS))
-        self._staging = Staging(self._revision)
-        self._latest_records = LatestRecords()
-        self._settled: deque[Staged] = deque()  # Durable, not applied yet.
-        self._ages: deque[tuple[float, int]] = deque([(options.clock.monotonic_s(), self._revision)])
-        self._hub = WatchHub(
-            self._history, buffer_events_max=options.watch_buffer_events_max, revision=self._revision
-        )
-        if shelf.get(layout.META_RESTORING) is not None:
-            raise StoreCorrupt(f"a restore into {url} did not finish; remove the store and restore again")
-
-    def attach(self, blobs: LocalBlobStore, journal: Journal | None = None) -> None:
-        """Complete the wiring: both need the store to exist first."""
-        self._blobs = blobs
-        self._journal = journal
-
-    # -- what it is
-
-    @property
-    def url(self) -> str:
-        return self._url
-
-    @property
-    def blobs(self) -> BlobStore:
-        assert self._blobs is not None, "attach was not called"
-        return self._blobs
-
-    @property
-    def revision(self) -> int:
-        return self._revision
-
-    @property
-    def problem(self) -> str | None:
-        return None if self._problem is None else self._problem.detail
-
-    def figures(self) -> dict[str, float]:
-        return {
-            "revision": self._revision,
-            "compacted_revision": self._compacted_revision,
-            "commits": self._commits,
-            "conflicts": self._conflicts,
-            "syncs": 0 if self._journal is None else self._journal.syncs,
-            "watches": self._hub.watches,
-        }
-
-    async def check(self) -> None:
-        self._check_open()
-        if self._problem is not None:
-            raise self._problem
-        self._shelf.get(layout.META_PROGRESS)
-
-    # -- reads of what is durable
-
-    async def get(self, key: bytes) -> Record | None:
-        self._check_open()
-        return self._durable(key)
-
-    async def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
-        self._check_open()
-        found = {key: self._durable(key) for key in keys}
-        return {key: record for key, record in found.items() if record is not None}
-
-    def _durable(self, key: bytes) -> Record | None:
-        if self._staging.latest(key) is None:
-            kept = self._latest(key)
-            return None if kept is None else kept.record
-        stored = self._shelf.get(layout.RECORD + key)  # What is kept of this key is ahead of the disk.
-        return None if stored is None else layout.decode_stored(key, stored)
-
-    async def range(
-        self,
-        start: bytes,
-        end: bytes | None,
-        *,
-        limit: int,
-        reverse: bool = False,
-        keys_only: bool = False,
-    ) -> list[Record]:
-        self._check_open()
-        check_range_limit(limit, RANGE_LIMIT_MAX)
-        return self._range_durable(start, end, limit, reverse=reverse, keys_only=keys_only)
-
-    def _range_durable(
-        self, start: bytes, end: bytes | None, limit: int, *, reverse: bool, keys_only: bool = False
-    ) -> list[Record]:
-        shelf_end = layout.after_prefix(layout.RECORD) if end is None else layout.RECORD + end
-        rows = self._shelf.scan(layout.RECORD + start, shelf_end, reverse=reverse)
-        return [
-            layout.decode_stored(key[1:], stored, keys_only=keys_only) for key, stored in islice(rows, limit)
-        ]
-
-    # -- reads of a transaction: staged before durable
-
-    async def _tx_get(self, key: bytes) -> Record | None:
-        self._check_open()
-        kept = self._latest(key)
-        return None if kept is None else kept.record
-
-    async def _tx_get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
-        self._check_open()
-        found = {key: self._latest(key) for key in keys}
-        return {key: kept.record for key, kept in found.items() if kept is not None}
-
-    async def _tx_range(
-        self, start: bytes, end: bytes | None, *, limit: int, reverse: bool
-    ) -> tuple[list[Record], int]:
-        self._check_open()
-        check_range_limit(limit, 2 * RANGE_LIMIT_MAX)
-        staged = self._staging.latest_within(start, end)
-        gone = sum(1 for stored in staged.values() if stored is None)
-        records = {r.key: r for r in self._range_durable(start, end, limit + gone, reverse=reverse)}
-        for key, stored in staged.items():
-            if stored is None:
-                records.pop(key, None)
-            else:
-                records[key] = layout.decode_stored(key, stored)
-        ordered = sorted(records, reverse=reverse)[:limit] if staged else list(records)
-        return [records[key] for key in ordered], self._staging.revision
-
-    def _unsettled_revision(self, key: bytes) -> int:
-        latest = self._staging.latest(key)
-        return 0 if latest is None else latest[0]
-
-    async def _settle(self, revision: int) -> None:
-        await self._staging.settle(revision)
-
-    def _read_stamp(self) -> int:
-        return self._staging.stamp
-
-    def _latest(self, key: bytes) -> Kept | None:
-        kept = self._latest_records.get(key)
-        if isinstance(kept, Unknown):
-            latest = self._staging.latest(key)
-            stored = self._shelf.get(layout.RECORD + key) if latest is None else latest[1]
-            kept = None if stored is None else Kept(layout.decode_stored(key, stored), stored)
-            self._latest_records.set(key, kept)
-        return kept
 
     # -- commit
 
@@ -374,26 +198,7 @@ class LocalStore(TransactMixin):
         self._latest_records.clear()
         self._staging.lose(self._revision, error)
 
-    # -- watches and history
-
-    def watch(
-        self, start: bytes, end: bytes | None, *, after: int | None = None, with_previous: bool = False
-    ) -> HubWatch:
-        self._check_open()
-        return self._hub.watch(start, end, after=after, with_previous=with_previous)
-
-    async def _history(self, after: int, events_limit: int) -> HistoryPage:
-        self._check_open()
-        if after < self._compacted_revision:
-            raise Compacted(after, self._compacted_revision)
-        events: list[Event] = []
-        rows = self._shelf.scan(layout.change_key(after + 1), layout.change_key(self._revision + 1))
-        for key, raw in rows:
-            revision = layout.change_revision(key)
-            events.extend(layout.decode_change(revision, raw))
-            if len(events) >= events_limit:
-                return HistoryPage(events, revision)
-        return HistoryPage(events, self._revision)
+    # -- history
 
     async def compact(self) -> int:
         self._check_open()
@@ -410,25 +215,7 @@ class LocalStore(TransactMixin):
             self._staging.unprepare()
         return floor
 
-    # -- blobs' side of the records
-
-    def is_blob_referenced(self, blob_id: str) -> bool:
-        """By a record on the shelf, or by one that is on its way there."""
-        prefix = layout.blob_reference_key(blob_id, b"")
-        if any(True for _ in self._shelf.scan(prefix, prefix + b"\xff" * 4)):
-            return True
-        return any(value is not None and key.startswith(prefix) for key, value in self._staging.writes())
-
-    # -- snapshot and restore
-
-    @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[Snapshot]:
-        self._check_open()
-        view = self._shelf.view()
-        try:
-            yield LocalSnapshot(self._revision, self._shelf.keys_estimate(), view)
-        finally:
-            view.close()
+    # -- restore
 
     async def restore(self, revision: int, pages: AsyncIterable[Sequence[SnapshotRecord]]) -> None:
         self._check_open()
@@ -486,10 +273,6 @@ class LocalStore(TransactMixin):
         self._is_closed = True
         await self._staging.settle(self._staging.revision)
         self._hub.close()
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise StoreClosed(f"{self._url} is closed")
 
 
 def shelf_writes(revision: int, at_ms: int, changes: list[Change]) -> list[Write]:
