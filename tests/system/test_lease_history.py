@@ -27,7 +27,7 @@ AT_ONCE = 4
 OPERATIONS = 500
 SEED = 20260701
 PAUSED_HOLDERS = 100
-PAUSED_TTL_S = 10
+PAUSED_TTL_S = 60
 """Long enough for all of them to have staged something before the first one is late."""
 
 
