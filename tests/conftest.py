@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.infra.postgres import PostgresServer, provide_own_postgres, provide_postgres
-from tests.infra.redis import RedisServer, provide_redis
+from tests.infra.redis import RedisServer, from_wheel, provide_redis
 
 _SERVED = pytest.StashKey[dict[str, str]]()
 
@@ -55,6 +55,17 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
 def redis_server(pytestconfig: pytest.Config) -> Iterator[RedisServer]:
     server = provide_redis()
     _served(pytestconfig, "redis", server.origin)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def own_redis_server(redis_server: RedisServer) -> Iterator[RedisServer]:
+    """One that may be killed: the shared one if the tests started it, else another."""
+    if redis_server.is_ours:
+        yield redis_server
+        return
+    server = from_wheel()
     yield server
     server.stop()
 

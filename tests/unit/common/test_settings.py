@@ -396,6 +396,13 @@ def test_a_secret_is_not_in_the_message(place: Place) -> None:
     assert "flag --redis-url: ***" in message
 
 
+def test_a_redis_url_of_another_kind_is_refused_without_being_shown(place: Place) -> None:
+    message = place.refusal(redis_url="http://:hunter2@h")
+
+    assert message.startswith("flag --redis-url: ***: expected a URL such as redis://")
+    assert "hunter2" not in message
+
+
 def test_an_empty_path_on_the_command_line_is_refused(place: Place) -> None:
     assert place.refusal(bundle="") == "flag --bundle: '': expected a path"
 

@@ -1,54 +1,25 @@
 """Watches over two stores on one database, as two processes would have them."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-import asyncpg
 import pytest
 
 from holdfast.storage.errors import Compacted
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import Batch, Store, Watch
+from holdfast.storage.port import Batch, Store
 from holdfast.storage.postgres.store import open_postgres
 from holdfast.storage.postgres.url import parse_url
+from tests.unit.storage.two_stores import next_keys, on_database, until_listening
 
 NEVER_S = 3600.0
 NOTIFY_ONLY = StoreOptions(postgres_poll_interval_s=NEVER_S)
-TIMEOUT_S = 20
 
 
 @pytest.fixture
 async def writer(postgres_url: str) -> AsyncIterator[Store]:
     async with open_postgres(postgres_url, NOTIFY_ONLY) as opened:
         yield opened
-
-
-async def next_keys(watch: Watch) -> list[bytes]:
-    async with asyncio.timeout(TIMEOUT_S):
-        return [event.key for event in await anext(watch)]
-
-
-async def on_database(url: str, statement: str) -> None:
-    parsed = parse_url(url)
-    connection = await asyncpg.connect(parsed.dsn, server_settings={"search_path": parsed.schema})
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close()
-
-
-async def until_listening(store: Store, writer: Store) -> None:
-    """Write until the watching store hears of it by NOTIFY alone."""
-    async with asyncio.timeout(TIMEOUT_S), store.watch(b"ping", b"pinh") as watch:
-        while True:
-            await writer.commit(Batch(puts={b"ping": b""}))
-            try:
-                async with asyncio.timeout(0.2):
-                    await anext(watch)
-                    return
-            except TimeoutError:
-                continue
 
 
 async def test_a_commit_of_another_process_arrives_by_notify(postgres_url: str, writer: Store) -> None:

@@ -19,6 +19,7 @@ def store_options(settings: PlaneSettings) -> StoreOptions:
         blob_sweep_grace_s=settings.blob_sweep_grace_s,
         journal_segment_bytes=settings.logstore_segment_bytes,
         group_batches_max=settings.logstore_commit_operations_max,
+        redis_url=settings.redis_url,
     )
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from holdfast.common.clock import Clock, SystemClock
 from holdfast.storage.codec.compression import Compression
 from holdfast.storage.codec.keyring import Keyring
@@ -30,4 +32,5 @@ class StoreOptions:
     )
     postgres_pool_max: int = 8
     postgres_poll_interval_s: float = 1.0  # Fallback when a NOTIFY is lost.
+    redis_url: SecretStr | None = None  # PostgreSQL: hints to other processes go this way too.
     outcome_timeout_s: float = 30.0  # PostgreSQL: how long an unknown outcome is asked after.

@@ -45,6 +45,12 @@ def _check_namespace(text: str) -> str:
     return text
 
 
+def _check_redis_url(url: SecretStr | None) -> SecretStr | None:
+    if url is not None and not url.get_secret_value().startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError("expected a URL such as redis://:password@host:6379/0, rediss://… or unix:///path")
+    return url
+
+
 OptionalListen = Annotated[str, BeforeValidator(_off_is_empty), AfterValidator(_check_listen)]
 
 
@@ -206,9 +212,9 @@ class TelemetryFields(BaseSettings):
 class SharedFields(BaseSettings):
     """What several processes share besides the store."""
 
-    redis_url: SecretStr | None = setting(
+    redis_url: Annotated[SecretStr | None, AfterValidator(_check_redis_url)] = setting(
         _SERVER,
         "redis-url",
         None,
-        "Redis for wake-ups and shared limits between processes; without it everything works, slower.",
+        "Redis for wake-ups between processes that share a PostgreSQL store; without it they have NOTIFY alone.",
     )

@@ -1,7 +1,7 @@
 """The store on PostgreSQL: wiring of reads, group commits, watches, blobs and the tasks behind them."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 from holdfast.storage.batch import check_batch
@@ -16,6 +16,7 @@ from holdfast.storage.postgres.follower import Follower
 from holdfast.storage.postgres.group import GroupCommitter
 from holdfast.storage.postgres.listener import Listener
 from holdfast.storage.postgres.migration import OPEN_RETRY_S, migrate
+from holdfast.storage.postgres.redis_hints import RedisHints, open_redis_hints
 from holdfast.storage.postgres.retry import READ_RETRY_S, retried
 from holdfast.storage.postgres.snapshot import restore, take_snapshot
 from holdfast.storage.postgres.url import parse_url
@@ -47,11 +48,14 @@ class PostgresStore(TransactMixin):
         committer: GroupCommitter,
         follower: Follower,
         options: StoreOptions,
+        *,
+        redis_hints: RedisHints | None = None,
     ) -> None:
         self._url = url
         self._connections = connections
         self._committer = committer
         self._follower = follower
+        self._redis_hints = redis_hints
         self._compactor = Compactor(connections, options)
         self._blobs = PostgresBlobs(connections, options.clock)
         self._is_sealed = options.keyring is not None
@@ -82,6 +86,7 @@ class PostgresStore(TransactMixin):
             "conflicts": committer.conflicts,
             "syncs": committer.groups,  # Each is one database transaction.
             "watches": self._follower.watches,
+            **({} if self._redis_hints is None else self._redis_hints.figures()),
         }
 
     async def check(self) -> None:
@@ -172,24 +177,34 @@ async def open_postgres(url: str, options: StoreOptions) -> AsyncGenerator[Postg
         stack.push_async_callback(connections.close)
         await retried(lambda: migrate(connections, parsed.schema), for_s=OPEN_RETRY_S)
         async with connections.use() as connection:
-            revision: int = await connection.fetchval("SELECT revision FROM store")
+            row = await connection.fetchrow("SELECT id, revision FROM store")
+        assert row is not None, "the migration wrote it"
+        store_id, revision = row
 
         follower = Follower(connections, options, revision=revision)
         stack.callback(follower.close)
         listener = Listener(connections.lane(), parsed.schema, follower.noticed)
+        redis_hints = None
+        if options.redis_url is not None:
+            redis_hints = await stack.enter_async_context(
+                open_redis_hints(options.redis_url, store_id, follower.noticed)
+            )
         committer = GroupCommitter(
             connections.lane(),
             listener_id=listener.id,
             clock=options.clock,
             batches_max=options.group_batches_max,
             outcome_timeout_s=options.outcome_timeout_s,
-            on_commit=follower.committed,
+            on_commit=_told(follower, redis_hints),
         )
-        store = PostgresStore(parsed.shown, connections, committer, follower, options)
+        store = PostgresStore(
+            parsed.shown, connections, committer, follower, options, redis_hints=redis_hints
+        )
         await stack.enter_async_context(
             _running(
                 follower.run(),
                 listener.run(),
+                *([] if redis_hints is None else [redis_hints.publish(), redis_hints.listen()]),
                 repeat(store.compact, interval_s=options.compact_interval_s, name="compaction"),
                 repeat(
                     lambda: store.blobs.sweep(grace_s=options.blob_sweep_grace_s),
@@ -200,6 +215,18 @@ async def open_postgres(url: str, options: StoreOptions) -> AsyncGenerator[Postg
         )
         stack.push_async_callback(committer.close)
         yield store
+
+
+def _told(follower: Follower, redis_hints: RedisHints | None) -> Callable[[int], None]:
+    """What hears of each commit of this process."""
+    if redis_hints is None:
+        return follower.committed
+
+    def committed(revision: int) -> None:
+        follower.committed(revision)
+        redis_hints.committed(revision)
+
+    return committed
 
 
 @asynccontextmanager
