@@ -150,7 +150,9 @@ async def test_a_store_opens_and_works_without_the_redis_that_was_named(postgres
 
 
 async def test_a_redis_that_takes_calls_and_never_answers_holds_up_no_commit(postgres_url: str) -> None:
-    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None: ...
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
     url = SecretStr(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
 
     async with server, open_postgres(postgres_url, StoreOptions(redis_url=url)) as store:
