@@ -1,5 +1,6 @@
 """Subscriptions and watches on the wire: what goes out at once, what holds back, how they end."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from holdfast.common.express.limits import Limits
 from holdfast.common.listener import Listener
 from holdfast.common.server import PlaneServer, ServeOptions, running
 from holdfast.gateway.app import create_app
@@ -214,7 +216,8 @@ async def until_consumers(wire: Wire, count: int, queue: str = "orders") -> None
 @pytest.fixture(params=["lane", "asgi"])
 async def server(request: pytest.FixtureRequest) -> AsyncIterator[tuple[PlaneServer, Wire]]:
     app = create_app(GatewaySettings.isolated(store="mem://"))
-    options = ServeOptions(is_express=request.param == "lane", drain_grace_s=5)
+    limits = Limits(half_close_grace_s=3600)
+    options = ServeOptions(is_express=request.param == "lane", limits=limits, drain_grace_s=5)
     async with running(app, Listener("127.0.0.1:0"), options=options) as server:
         address = server.addresses[0]
         assert isinstance(address, tuple)
@@ -292,6 +295,22 @@ async def test_a_watch_that_has_nothing_to_tell_says_so(wire: Wire, monkeypatch:
 async def _some(lines: AsyncIterator[str], count: int) -> AsyncIterator[str]:
     for _ in range(count):
         yield await anext(lines)
+
+
+async def test_a_stream_whose_consumer_hung_up_between_two_messages_takes_no_further_one(
+    server: tuple[PlaneServer, Wire],
+) -> None:
+    _, wire = server
+    await enqueue(wire, "orders", b"one")
+    async with subscribed(wire) as stream:
+        await stream.open()
+        await wire.post("/v1/queue/ack", (await stream.next()).settle())
+    async with asyncio.timeout(20):
+        await until_consumers(wire, 0)
+
+    await enqueue(wire, "orders", b"two")
+
+    assert (await dequeue(wire, "orders")).payload == b"two"
 
 
 async def test_a_watch_ends_with_its_server(server: tuple[PlaneServer, Wire]) -> None:

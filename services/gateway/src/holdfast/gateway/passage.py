@@ -24,7 +24,7 @@ from holdfast.common.upstream.errors import UpstreamTimeout, UpstreamUnavailable
 from holdfast.common.upstream.port import RequestStream, UpstreamAnswer
 from holdfast.common.upstream.service import ServiceClient
 from holdfast.common.upstream.signed import trace_headers
-from holdfast.gateway.routing import Affinity, is_repeatable, may_wait
+from holdfast.gateway.routing import Affinity, is_endless, is_repeatable, may_wait
 
 ANSWER_S_MAX: Final = 60.0
 """For calls that do not wait for anything but the store."""
@@ -64,6 +64,7 @@ class Passage:
         self._affinity = affinity if len(client.peers) > 1 else None
         self._repeatable = frozenset(method for method in route.methods if is_repeatable(route.path, method))
         self._deadline_s = None if may_wait(route.path) else ANSWER_S_MAX
+        self._is_endless = is_endless(route.path)
 
     def route(self) -> Route:
         """The declaration of the service, with this passage in the place of its handlers."""
@@ -119,7 +120,14 @@ class Passage:
         if request.method == "HEAD" and may_have_body(answer.status):
             return StreamAnswer(answer.status, headers, answer.size_bytes, _no_chunks())
         if answer.stream is not None:
-            return StreamAnswer(answer.status, headers, answer.size_bytes, answer.stream, answer.trailers)
+            return StreamAnswer(
+                answer.status,
+                headers,
+                answer.size_bytes,
+                answer.stream,
+                answer.trailers,
+                is_endless=self._is_endless,
+            )
         return Answer(answer.status, answer.body, headers)
 
     def _is_passed_back(self, header: Header, request: Request) -> bool:

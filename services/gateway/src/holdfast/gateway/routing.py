@@ -53,6 +53,11 @@ _WAITING: Final = frozenset(
 )
 
 
+_ENDLESS: Final = frozenset(
+    {"/v1/queue/subscribe", "/v1/queue/subscribeWithState", "/v1/queue/watch", "/v3/watch"}
+)
+
+
 def service_of(path: str) -> Role:
     """The service that answers a path."""
     fitting = [prefix for prefix in _SERVICES if path.startswith(prefix)]
@@ -67,6 +72,11 @@ def is_repeatable(path: str, method: str) -> bool:
 def may_wait(path: str) -> bool:
     """Whether the answer may take as long as the client likes: then only the service knows when it is too late."""
     return path in _WAITING
+
+
+def is_endless(path: str) -> bool:
+    """Whether its streams go on until the client goes away."""
+    return path in _ENDLESS
 
 
 class Affinity:

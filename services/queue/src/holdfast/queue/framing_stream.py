@@ -141,7 +141,7 @@ async def subscription_answer(
     boundary = new_boundary()
     following = partial(_following, subscription, waits)
     chunks = _subscription_chunks(service, subscription, boundary, first, following, on_delivery)
-    return StreamAnswer(200, headers_of(boundary, first[0]), None, chunks)
+    return StreamAnswer(200, headers_of(boundary, first[0]), None, chunks, is_endless=subscription.is_endless)
 
 
 async def _subscription_chunks(

@@ -184,7 +184,8 @@ class InspectionRoutes:
 
     async def watch(self, request: Request, body: QueueBody | None) -> StreamAnswer:
         address = self._address(request, body)
-        return StreamAnswer(200, _EVENTS, None, self._events(address, request.correlation_id))
+        events = self._events(address, request.correlation_id)
+        return StreamAnswer(200, _EVENTS, None, events, is_endless=True)
 
     async def _events(self, address: QueueAddress, correlation_id: str) -> AsyncGenerator[bytes, None]:
         changes = self.service.watch(address)

@@ -19,6 +19,11 @@ class Subscription:
         self._room = asyncio.Event()
         self._stack = ExitStack()
 
+    @property
+    def is_endless(self) -> bool:
+        """Whether it waits for more, however long that takes."""
+        return self._order.wait_s != 0
+
     async def next(self) -> list[Delivery]:
         """The next ones, at least one. NoMessages: the first did not come within `wait_s`, or, with `wait_s` 0,
         nothing may leave now. After the first it waits without limit otherwise."""

@@ -18,6 +18,7 @@ from holdfast.common.express.route import Route
 from holdfast.common.express.scope import (
     ABORT,
     CORRELATION_ID,
+    END_WITH_CLIENT,
     INLINE_BODY_BYTES,
     IS_OBSERVED,
     IS_PEER_GONE,
@@ -89,6 +90,8 @@ async def _send_stream(
     answer: StreamAnswer, request: Request, extensions: dict[str, Any], send: Send
 ) -> None:
     headers = header_list(answer, request.correlation_id)
+    if answer.is_endless and END_WITH_CLIENT in extensions:
+        extensions[END_WITH_CLIENT]()
     try:
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         if request.method != "HEAD":

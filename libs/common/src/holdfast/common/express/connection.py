@@ -54,6 +54,7 @@ class Connection(HttpToolsProtocol):
         self._is_busy = False
         self._is_eof = False
         self._is_streaming = False
+        self._is_endless = False
         self._close_at_s: float | None = None
         self._running: RequestResponseCycle | None = None
         self._queue: deque[Job | RequestResponseCycle] = deque()
@@ -95,6 +96,9 @@ class Connection(HttpToolsProtocol):
         """A client may close its sending side and still wait for the answer, or be gone: only a write can tell."""
         if not self._is_busy or self._refusal is not None or self.scheme == "https":
             return False  # Nothing to wait for, or TLS, which knows no half-closed connection.
+        if self._is_endless:
+            self.transport.abort()
+            return False
         self._is_eof = True
         self._close_at_s = self.lane.now_s + self._limits.half_close_grace_s
         self.lane.half_closed.add(self)

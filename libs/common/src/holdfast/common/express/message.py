@@ -156,9 +156,12 @@ class StreamAnswer:
 
     `trailers` follow the chunks if the size is not known and the lane sends them: plain ASGI has no way to. Their
     names go out with the head, their values may change until the last chunk is made.
+
+    One that `is_endless` waits for what comes next until its client goes away; so an end of the client's input is
+    the end of the client: what came next would be given to nobody.
     """
 
-    __slots__ = ("chunks", "first", "headers", "size_bytes", "status", "trailers")
+    __slots__ = ("chunks", "first", "headers", "is_endless", "size_bytes", "status", "trailers")
 
     def __init__(
         self,
@@ -167,6 +170,8 @@ class StreamAnswer:
         size_bytes: int | None,
         chunks: AsyncIterator[bytes],
         trailers: dict[bytes, bytes] | None = None,
+        *,
+        is_endless: bool = False,
     ) -> None:
         self.status = status
         self.headers = headers
@@ -174,6 +179,7 @@ class StreamAnswer:
         self.chunks = chunks
         self.first = b""
         self.trailers: dict[bytes, bytes] = trailers or {}
+        self.is_endless = is_endless
 
 
 AnyAnswer = Answer | StreamAnswer

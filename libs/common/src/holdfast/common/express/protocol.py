@@ -36,6 +36,7 @@ from holdfast.common.express.quick_head import QuickHead
 from holdfast.common.express.route import Route
 from holdfast.common.express.scope import (
     ABORT,
+    END_WITH_CLIENT,
     INLINE_BODY_BYTES,
     IS_PEER_GONE,
     PEER_CERTIFICATE,
@@ -287,6 +288,7 @@ class ExpressProtocol(Connection):
 
     def _on_stream(self, answer: StreamAnswer | None) -> None:
         self._is_streaming = answer is not None
+        self._is_endless = answer is not None and answer.is_endless
         if answer is not None and is_peer_gone(self.transport):
             self._worker.run(stream.drop(answer, self.transport))
         elif answer is not None:
@@ -316,6 +318,7 @@ class ExpressProtocol(Connection):
         """An answer is out: take the next request in line, or read on, as soon as the client takes its answers."""
         self.server_state.total_requests += 1
         self._running = None
+        self._is_endless = False
         self._since_s = self.lane.now_s
         if self.flow.write_paused:
             self._is_held_up = True
@@ -380,6 +383,13 @@ class ExpressProtocol(Connection):
 
     def _make_scope(self, version: str) -> HTTPScope:
         scope = target_scope(self.url, self.headers)
+        extensions: dict[str, Any] = {
+            PEER_CERTIFICATE: self.peer_certificate,
+            INLINE_BODY_BYTES: self._limits.inline_body_bytes,
+            ABORT: partial(reset, self.transport),
+            IS_PEER_GONE: partial(is_peer_gone, self.transport),
+            END_WITH_CLIENT: self._end_with_client,
+        }
         scope.update(
             asgi={"version": self.asgi_version, "spec_version": "2.3"},
             http_version=version,
@@ -389,14 +399,12 @@ class ExpressProtocol(Connection):
             scheme=self.scheme,
             root_path=self.root_path,
             state=self.app_state.copy(),
-            extensions={
-                PEER_CERTIFICATE: self.peer_certificate,
-                INLINE_BODY_BYTES: self._limits.inline_body_bytes,
-                ABORT: partial(reset, self.transport),
-                IS_PEER_GONE: partial(is_peer_gone, self.transport),
-            },
+            extensions=extensions,
         )
         return cast(HTTPScope, scope)
+
+    def _end_with_client(self) -> None:
+        self._is_endless = True
 
     def _start_cycle(self, cycle: RequestResponseCycle) -> None:
         self._is_busy = True

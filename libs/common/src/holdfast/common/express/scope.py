@@ -16,6 +16,8 @@ ABORT: Final = "holdfast.abort"
 """Drops the connection at once, so that nobody takes what was sent so far for the whole."""
 IS_PEER_GONE: Final = "holdfast.is_peer_gone"
 """Tells whether the client has hung up for good, also before its end was read."""
+END_WITH_CLIENT: Final = "holdfast.end_with_client"
+"""Says that the answer goes on until the client ends its input, by closing the connection or only its half."""
 IS_OBSERVED: Final = "holdfast.is_observed"
 """Set when the request was counted where it ran, so that nobody counts it again."""
 
