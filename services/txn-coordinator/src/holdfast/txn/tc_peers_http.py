@@ -5,6 +5,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
 from typing import Final
 
 import httpx
@@ -86,9 +87,9 @@ async def open_peers(settings: PlaneSettings) -> AsyncIterator[HttpPeers]:
         yield HttpPeers(clients)
 
 
-def _tls(settings: PlaneSettings, role: Role) -> ssl.SSLContext | bool:
+def _tls(settings: PlaneSettings, role: Role) -> ssl.SSLContext:
     if not settings.is_mtls_on:
-        return True
+        return _public_context()
     path = settings.bundle
     if role is Role.CLIENT:  # Where nobody checks them, the server's own will do.
         path = find_client_bundle(settings.tc_client_bundle, settings.config_dir) or path
@@ -97,3 +98,9 @@ def _tls(settings: PlaneSettings, role: Role) -> ssl.SSLContext | bool:
     if more:
         context.load_verify_locations(cadata=more.decode("ascii"))
     return context
+
+
+@cache
+def _public_context() -> ssl.SSLContext:
+    """Reading all the public authorities takes a while, and both roles trust the same ones."""
+    return httpx.create_ssl_context(trust_env=False)

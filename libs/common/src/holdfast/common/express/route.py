@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from holdfast.common.errors import BodyTooLarge, HoldfastError
 from holdfast.common.express.message import AnyAnswer, Request
@@ -50,9 +50,8 @@ class Route:
             raise ValueError(f"an express route has an exact, plain path, not {self.path!r}")
         if not self.methods or any(method != method.upper() for method in self.methods):
             raise ValueError(f"{self.path}: methods are given in capitals, not {self.methods!r}")
-        validate = (
-            None if self.request_model is None else TypeAdapter(self.request_model).validator.validate_json
-        )
+        model = self.request_model
+        validate = None if model is None else model.__pydantic_validator__.validate_json
         object.__setattr__(self, "validate_json", validate)
 
     def above_limit(self) -> HoldfastError:

@@ -2,7 +2,8 @@
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from copy import copy
+from typing import Any, Final
 
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
@@ -12,6 +13,8 @@ from holdfast.common.express.asgi import ExpressEndpoint
 from holdfast.common.express.hooks import Hooks
 from holdfast.common.express.route import BODY_BYTES_DEFAULT, Handler, Route, StreamHandler
 from holdfast.common.wire_errors import ErrorBody
+
+_UNDERSTOOD: Final[dict[tuple[str, str], tuple[tuple[object, ...], APIRoute]]] = {}
 
 
 class ExpressRouter:
@@ -81,7 +84,38 @@ class ExpressRouter:
 
 
 def _fastapi_route(route: Route, method: str, hooks: Hooks) -> APIRoute:
-    fastapi_route = APIRoute(
+    """FastAPI takes milliseconds to understand a declaration; the next app of this process has the same ones."""
+    said = _said_of(route)
+    known = _UNDERSTOOD.get((route.path, method))
+    if known is None or known[0] != said:
+        known = _UNDERSTOOD[route.path, method] = (said, _understood(route, method))
+    fastapi_route = copy(known[1])
+    fastapi_route.app = ExpressEndpoint(route, hooks)
+    return fastapi_route
+
+
+def _said_of(route: Route) -> tuple[object, ...]:
+    """All that the documentation is made of."""
+    return (
+        getattr(route.handler, "__name__", ""),
+        inspect.getdoc(route.handler),
+        route.request_model,
+        route.response_model,
+        route.errors,
+        route.tags,
+        route.summary,
+        route.request_example,
+        route.request_content,
+        route.response_content,
+        route.request_headers,
+        route.response_headers,
+        route.query_parameters,
+        route.is_body_optional,
+    )
+
+
+def _understood(route: Route, method: str) -> APIRoute:
+    return APIRoute(
         route.path,
         _documented_endpoint(route),
         methods=[method],
@@ -93,8 +127,6 @@ def _fastapi_route(route: Route, method: str, hooks: Hooks) -> APIRoute:
         openapi_extra=_openapi_extra(route),
         name=route.path.strip("/").replace("/", "_"),
     )
-    fastapi_route.app = ExpressEndpoint(route, hooks)
-    return fastapi_route
 
 
 def _documented_endpoint(route: Route) -> Any:
