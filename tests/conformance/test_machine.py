@@ -24,6 +24,7 @@ from tests.conformance.backends import SMALL, Backend, disk_backend, memory_back
 
 KEYS = st.sampled_from([b"", b"a", b"a\x00", b"ab", b"b", b"c\xff", b"\xff"])
 VALUES = st.binary(max_size=20)
+COPIES_MAX = 10
 
 
 def make_batch(puts: dict[bytes, bytes], deletes: set[bytes]) -> Batch:
@@ -220,9 +221,20 @@ class DiskFolders:
         source = self._root / str(self._count)
         self._count += 1
         target = self._root / str(self._count)
-        # The journal prepares its next file in the background, and may rename it under the copy.
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("allocating.*", "*.spare"))
+        _copy_living(source, target)
         return disk_backend(target, encrypted=self._encrypted)
+
+
+def _copy_living(source: Path, target: Path) -> None:
+    """The journal prepares files and the shelf removes some in the background: a copy that missed one is made again."""
+    for _ in range(COPIES_MAX):
+        try:
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("allocating.*", "*.spare"))
+        except (shutil.Error, FileNotFoundError):
+            shutil.rmtree(target)
+        else:
+            return
+    raise AssertionError(f"{source} never held still")
 
 
 def test_memory_behaves_like_the_model() -> None:
