@@ -32,7 +32,7 @@ test: setup ## Run the tests, with a PostgreSQL and a Redis that are found or st
 	$(BIN)/python -m pytest -m "not long and not compose" $(ARGS)
 
 test-all: setup ## Run all tests, also those that take minutes.
-	$(BIN)/python -m pytest -m "not compose" $(ARGS)
+	$(BIN)/python -m pytest -m "not compose" --hypothesis-profile=searching $(ARGS)
 
 test-compose: setup image ## Run the plane as containers, and check it from outside; needs Docker with compose.
 	$(BIN)/python -m pytest -m compose tests/system/test_compose.py $(ARGS)

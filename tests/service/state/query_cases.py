@@ -2,7 +2,11 @@
 
 import json
 import random
+from contextlib import suppress
 from typing import Any, Final
+
+from holdfast.lql.errors import InvalidSelector
+from holdfast.lql.selector_json import selector_from_json
 
 TEXTS: Final = (
     *("", "a", "ab", "abc", "A", "true", "null", "5", "05", "5.0", "1e3", "-0", "1_000", "inf", "é", "\ud800", "nul\0x"),
@@ -81,13 +85,21 @@ class Cases:
             self._remember(value, "", 0)
         return spell(value).encode()
 
-    def selector(self, depth: int = 0) -> dict[str, Any]:
+    def selector(self) -> dict[str, Any]:
+        """One that the language takes: once in a million it has too many wildcards at first."""
+        while True:
+            drawn = self._branch(0)
+            with suppress(InvalidSelector):
+                selector_from_json(drawn)
+                return drawn
+
+    def _branch(self, depth: int) -> dict[str, Any]:
         kind = self._rng.random()
         if depth < 3 and kind < 0.35:
-            parts = [self.selector(depth + 1) for _ in range(self._rng.randint(1, 3))]
+            parts = [self._branch(depth + 1) for _ in range(self._rng.randint(1, 3))]
             return {"and" if kind < 0.2 else "or": parts}
         if depth < 3 and kind < 0.42:
-            return {"not": self.selector(depth + 1)}
+            return {"not": self._branch(depth + 1)}
         return self._term()
 
     def _term(self) -> dict[str, Any]:
