@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import httpx
 
 from holdfast.common.ids import new_xid
+from holdfast.queue.records import MESSAGES
 from holdfast.storage.keys import prefix_range
 from holdfast.storage.layers import DOCUMENTS, held_range, held_txn_of
 from holdfast.storage.port import Store
@@ -23,17 +24,18 @@ class Seen(NamedTuple):
     versions: tuple[int, ...]
     writes: tuple[int, ...]
     """How often each document was written: a decision that is applied twice shows here."""
-    is_acked: bool
+    message: str
+    """`gone`, `ready`, or `held`."""
 
     @property
     def is_committed(self) -> bool:
         once = (1,) * len(KEYS)
-        return self == Seen(({"n": 1},) * len(KEYS), once, once, is_acked=True)
+        return self == Seen(({"n": 1},) * len(KEYS), once, once, "gone")
 
     @property
     def is_rolled_back(self) -> bool:
         never = (0,) * len(KEYS)
-        return self == Seen((None,) * len(KEYS), never, never, is_acked=False)
+        return self == Seen((None,) * len(KEYS), never, never, "ready")
 
 
 class SplitTransaction:
@@ -41,16 +43,30 @@ class SplitTransaction:
 
     def __init__(self, plane: SplitPlane, ttl_s: int = 30) -> None:
         self.plane = plane
-        self.txn_id = new_xid()
-        self.queue = f"q-{self.txn_id}"
+        self.txn_id = self._name = new_xid()
+        self.queue = f"q-{self._name}"
         self._ttl_s = ttl_s
         self._leases: list[dict[str, Any]] = []
         self._message: dict[str, Any] = {}
 
     async def begin(self) -> None:
         """Both keys staged, the message taken."""
+        await self._enqueue()
+        await self._stage()
+        await self._take(txn_id=self.txn_id)
+
+    async def begin_by_message(self) -> None:
+        """The same, under the id that the delivery of the message minted."""
+        await self._enqueue()
+        await self._take()
+        self.txn_id = self._message["txn_id"]
+        await self._stage()
+
+    async def _enqueue(self) -> None:
         body = message_body(b"work", queue=self.queue)
         _ok(await self.plane.client.post("/v1/queue/enqueue", content=body, headers=MULTIPART))
+
+    async def _stage(self) -> None:
         for name in KEYS:
             lease = _ok(await self._post("/v1/acquire", **self._wish(name), txn_id=self.txn_id)).json()
             self._leases.append(lease)
@@ -59,7 +75,9 @@ class SplitTransaction:
                     "/v1/update", params={"key": lease["key"]}, content=b'{"n":1}', headers=_claim(lease)
                 )
             )
-        taken = _ok(await self._dequeue(txn_id=self.txn_id, visibility_timeout_seconds=self._ttl_s))
+
+    async def _take(self, **more: object) -> None:
+        taken = _ok(await self._dequeue(visibility_timeout_seconds=self._ttl_s, **more))
         ((self._message, _),) = deliveries(taken.headers["content-type"], taken.content)
 
     async def release(self, *, rollback: bool = False) -> httpx.Response | None:
@@ -72,9 +90,22 @@ class SplitTransaction:
             )
         return None
 
+    async def keepalive(self, ttl_s: int) -> httpx.Response:
+        lease = self._leases[0]
+        claim = {name: lease[name] for name in ("key", "lease_id", "txn_id")}
+        return await self.plane.client.post(
+            "/v1/keepalive", json={**claim, "ttl_seconds": ttl_s}, headers=_claim(lease)
+        )
+
     async def ack(self) -> httpx.Response:
+        return await self._settle("ack")
+
+    async def nack(self) -> httpx.Response:
+        return await self._settle("nack")
+
+    async def _settle(self, verb: str) -> httpx.Response:
         names = ("queue", "message_id", "lease_id", "txn_id", "fencing_token", "meta_etag")
-        return await self._post("/v1/queue/ack", **{name: self._message[name] for name in names})
+        return await self._post(f"/v1/queue/{verb}", **{name: self._message[name] for name in names})
 
     async def decide(self, state: str) -> httpx.Response:
         return await self._post("/v1/txn/decide", txn_id=self.txn_id, state=state)
@@ -101,9 +132,15 @@ class SplitTransaction:
             versions.append(int(answer.headers.get("x-key-version", 0)))
         records = [await store.get(DOCUMENTS.key("default", self.key(name))) for name in KEYS]
         writes = tuple(0 if record is None else record.version for record in records)
+        return Seen(tuple(documents), tuple(versions), writes, await self._seen_message(store))
+
+    async def _seen_message(self, store: Store) -> str:
         taken = await self._dequeue(wait_seconds=-1)
         assert taken.status_code in (200, 409), taken.text
-        return Seen(tuple(documents), tuple(versions), writes, is_acked=taken.status_code == 409)
+        if taken.status_code == 200:
+            return "ready"
+        message_key = MESSAGES.key("default", self.queue, self._message["message_id"])
+        return "gone" if await store.get(message_key) is None else "held"
 
     async def is_free(self) -> bool:
         """Whether everybody can have its keys."""
@@ -111,7 +148,7 @@ class SplitTransaction:
         return all(answer.status_code == 200 for answer in answers)
 
     def key(self, name: str) -> str:
-        return f"{name}-{self.txn_id}"
+        return f"{name}-{self._name}"
 
     def _wish(self, name: str) -> dict[str, object]:
         return {"key": self.key(name), "owner": "worker", "ttl_seconds": self._ttl_s, "block_seconds": -1}

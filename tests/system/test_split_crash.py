@@ -73,6 +73,62 @@ async def test_an_ack_commits_everything_and_may_be_repeated(plane: SplitPlane, 
     assert (await transaction.healed(store)).is_committed
 
 
+async def test_a_release_commits_everything_that_joined_a_delivery(plane: SplitPlane, store: Store) -> None:
+    transaction = SplitTransaction(plane)
+    await transaction.begin_by_message()
+
+    answer = await transaction.release()
+
+    assert answer is not None
+    assert answer.json() == {"released": True}
+    assert (await transaction.healed(store)).is_committed
+
+
+async def test_an_ack_commits_everything_that_joined_a_delivery(plane: SplitPlane, store: Store) -> None:
+    transaction = SplitTransaction(plane)
+    await transaction.begin_by_message()
+
+    first, second = await transaction.ack(), await transaction.ack()
+
+    assert (first.status_code, second.status_code) == (200, 200), first.text + second.text
+    assert (await transaction.healed(store)).is_committed
+
+
+async def test_a_nack_rolls_back_everything_that_joined_a_delivery(plane: SplitPlane, store: Store) -> None:
+    transaction = SplitTransaction(plane)
+    await transaction.begin_by_message()
+
+    answer = await transaction.nack()
+
+    assert answer.status_code == 200, answer.text
+    assert await transaction.is_over(store)  # Not only when the time of its keys is over.
+    assert (await transaction.healed(store)).is_rolled_back
+    assert await transaction.is_free()
+
+
+async def test_a_keepalive_keeps_the_message_that_another_process_delivered(
+    plane: SplitPlane, store: Store
+) -> None:
+    transaction = SplitTransaction(plane, ttl_s=SHORT_TTL_S)
+    await transaction.begin()
+
+    answer = await transaction.keepalive(30)
+    await asyncio.sleep(SHORT_TTL_S)  # The time itself is what is tested.
+
+    assert answer.status_code == 200, answer.text
+    assert (await transaction.ack()).status_code == 200
+    assert (await transaction.healed(store)).is_committed
+
+
+async def test_a_holder_that_dies_rolls_back_everything_that_joined_a_delivery(
+    plane: SplitPlane, store: Store
+) -> None:
+    transaction = SplitTransaction(plane, ttl_s=SHORT_TTL_S)
+    await transaction.begin_by_message()
+
+    assert (await transaction.healed(store)).is_rolled_back
+
+
 async def test_a_holder_that_dies_rolls_everything_back(plane: SplitPlane, store: Store) -> None:
     transaction = SplitTransaction(plane, ttl_s=SHORT_TTL_S)
     await transaction.begin()

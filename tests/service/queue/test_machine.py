@@ -16,16 +16,23 @@ from hypothesis.stateful import (
 )
 
 from holdfast.common.errors import HoldfastError
+from holdfast.leases.service import Wish
 from holdfast.queue.errors import MessageLeaseExpired, MessageLeaseMismatch, MessageNotFound, NoMessages
 from holdfast.queue.limits import QueueLimits
 from holdfast.queue.messages import Delivery, ExtendOrder, NackIntent
+from holdfast.queue.records import TAKEN, member_of_message
+from holdfast.storage.layers import held_key, held_range
+from holdfast.storage.leasing import Claim
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
+from holdfast.storage.resource import Decision, Member
 from tests.service.queue.words import ORDERS, Queue, claim
 
 # Small, so that the window has an end and what lies behind it matters.
 LIMITS = QueueLimits(page_entries=2)
 SECONDS = st.sampled_from([0, 1, 2, 5])
+KEY = Member("default", "account")
+ROWS_MAX = 1000
 
 
 @dataclass
@@ -203,6 +210,24 @@ class QueueMachine(RuleBasedStateMachine):
             message.attempts -= 1
             self.model.put_back(message, message.place_ms, self.now_ms, is_failure=False)
 
+    @precondition(lambda self: self.claimed)
+    @rule(data=st.data(), decision=st.sampled_from(Decision))
+    def join(self, data: st.DataObject, decision: Decision) -> None:
+        """A key is taken under the id that a delivery minted, and decides on both, if the delivery lives."""
+        delivery, message = data.draw(st.sampled_from(self.claimed))
+        is_live = (
+            self.model.messages.get(message.id) is message
+            and message.lease_id == delivery.lease_id
+            and message.expires_at_ms > self.now_ms
+        )
+        grant = self.runner.run(self.queue.leases.acquire(Wish(KEY, "worker", 30, 0.0, delivery.txn_id)))
+        held = Claim(grant.lease_id, grant.fencing_token, grant.txn_id)
+        self.runner.run(self.queue.leases.release(KEY, held, decision))
+        if is_live and decision is Decision.COMMIT:
+            del self.model.messages[message.id]
+        elif is_live:
+            self.model.put_back(message, self.now_ms, self.now_ms, is_failure=False)
+
     def _settles(self, delivery: Delivery, message: Modelled, call: "object") -> bool:
         """Whether the call is accepted; if it is refused, it must be for the right reason."""
         refusal: HoldfastError | None = None
@@ -277,6 +302,21 @@ class QueueMachine(RuleBasedStateMachine):
     def dead_are_exactly_those_over_their_attempts(self) -> None:
         letters = self.runner.run(self.queue.service.dead_letters(ORDERS, 1000))
         assert {letter.message.message_id for letter in letters} == self.model.dead
+
+    @invariant()
+    def held_are_all_that_are_delivered_and_nothing_else(self) -> None:
+        rows = self.runner.run(TAKEN.range(self.queue.store, *ORDERS, limit=ROWS_MAX))
+        taken: set[bytes] = set()
+        live: set[bytes] = set()
+        for row in rows:
+            state = row.message
+            key = held_key(state.txn_id, member_of_message(ORDERS, str(row.parts[-1])))
+            taken.add(key)
+            if state.expires_at_ms > self.now_ms:
+                live.add(key)
+        records = self.runner.run(self.queue.store.range(*held_range(), limit=ROWS_MAX, keys_only=True))
+        held = {record.key for record in records}
+        assert live <= held <= taken
 
 
 @pytest.mark.parametrize("examples", [30, pytest.param(400, marks=pytest.mark.long)])

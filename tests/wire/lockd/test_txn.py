@@ -264,6 +264,32 @@ async def test_a_commit_acks_the_messages_of_the_transaction(wire: Wire) -> None
     assert state(await call(wire, "replay", txn_id)) == "commit"
 
 
+@pytest.mark.parametrize("path", ["/v1/queue/dequeue", "/v1/queue/dequeueWithState"])
+async def test_the_release_of_a_key_acks_the_delivery_whose_id_it_joined(wire: Wire, path: str) -> None:
+    await enqueue(wire, "work", b"w")
+    delivered = await dequeue(wire, "work", path)
+    lease = await staged(wire, "a", delivered.message["txn_id"])
+
+    assert (await wire.release(lease)).json() == {"released": True}
+
+    acked = await wire.post("/v1/queue/ack", delivered.settle())
+    assert (acked.status_code, acked.json()["acked"]) == (200, True)
+    assert (await wire.read("a")).json() == {"n": 1}
+    assert state(await call(wire, "replay", lease.txn_id)) == "commit"
+    assert (await wire.get("/v1/txn/list")).json()["transactions"] == []
+
+
+async def test_a_delivery_belongs_to_the_transaction_that_is_prepared_under_its_id(wire: Wire) -> None:
+    await enqueue(wire, "work", b"w")
+    delivered = await dequeue(wire, "work")
+    txn_id = delivered.message["txn_id"]
+    assert state(await decide(wire, txn_id, "pending", "a")) == "pending"
+
+    assert (await wire.post("/v1/queue/ack", delivered.settle())).status_code == 200
+
+    assert state(await call(wire, "replay", txn_id)) == "commit"
+
+
 async def test_a_commit_of_a_message_that_somebody_else_holds_is_refused(wire: Wire) -> None:
     await enqueue(wire, "work", b"w")
     delivered = await dequeue(wire, "work", txn_id=new_xid())

@@ -15,8 +15,8 @@ _HELD_PREFIX = pack((_HELD,))
 
 
 def held_key(txn_id: str, member: Member) -> bytes:
-    """There is a lease on this member under this transaction: on a key, written by leases, or on a message that a
-    transaction has dequeued, written by queue. The record is empty."""
+    """There is a lease on this member under this transaction: on a key, written by leases, or on a message that is
+    delivered, written by queue. The record is empty."""
     return pack_texts(_HELD_PREFIX, (txn_id, *member))
 
 

@@ -31,6 +31,12 @@ def message_place(member: Member) -> MessagePlace | None:
     return MessagePlace(member.namespace, parts[1], parts[3])
 
 
+async def delivery_of(tx: Transaction, txn_id: str, place: MessagePlace) -> MessageState | None:
+    """None: the message is not delivered under this transaction."""
+    delivery = await DELIVERIES.get(tx, *place)
+    return delivery if delivery is not None and delivery.txn_id == txn_id else None
+
+
 async def leased_until_ms(tx: Transaction, txn_id: str, member: Member) -> int:
     """0: the transaction does not hold it."""
     place = message_place(member)
@@ -38,8 +44,8 @@ async def leased_until_ms(tx: Transaction, txn_id: str, member: Member) -> int:
         lease = await LEASES.get(tx, *member)
         is_held = lease is not None and bool(lease.lease_id) and lease.txn_id == txn_id
         return lease.expires_at_ms if lease is not None and is_held else 0
-    delivery = await DELIVERIES.get(tx, *place)
-    return delivery.expires_at_ms if delivery is not None and delivery.txn_id == txn_id else 0
+    delivery = await delivery_of(tx, txn_id, place)
+    return 0 if delivery is None else delivery.expires_at_ms
 
 
 async def is_message_lost(tx: Transaction, txn_id: str, member: Member, now_ms: int) -> bool:

@@ -10,7 +10,7 @@ from holdfast.common.upstream.port import Upstream
 from holdfast.storage.internal_call import call_internal
 from holdfast.storage.layers import STAGES
 from holdfast.storage.layers_pb2 import TxnMarker, TxnRecord
-from holdfast.storage.lifetime import leased_until_ms, message_place
+from holdfast.storage.lifetime import delivery_of, message_place
 from holdfast.storage.port import Transaction
 from holdfast.storage.resource import Decision, Member, ResourceManager
 from holdfast.storage.tables import Table
@@ -20,6 +20,7 @@ DECIDE_PATH = "/internal/v1/txn/decide"
 KEEP_PATH = "/internal/v1/txn/keep"
 ENLIST_PATH = "/internal/v1/txn/enlist"
 DEADLINE_S = 30.0
+KEEP_SLACK_MS = 2000  # Whoever runs again after the answer wants to live until a moment later than before.
 
 _MARKERS = Table("txnmark", TxnMarker)  # Written by txn.
 _RECORDS = Table("txn", TxnRecord)  # Written by txn.
@@ -96,12 +97,14 @@ class RemoteDecider:
             raise self._until(ENLIST_PATH, txn_id, expires_at_ms, members)
         last_ms = expires_at_ms
         for member in [] if self._owns_messages else members:
-            if message_place(member) is None:
+            place = message_place(member)
+            delivery = None if place is None else await delivery_of(tx, txn_id, place)
+            if delivery is None:
                 continue
-            until_ms = await leased_until_ms(tx, txn_id, member)
-            if 0 < until_ms < expires_at_ms:
-                raise self._until(KEEP_PATH, txn_id, expires_at_ms, members)
-            last_ms = max(last_ms, until_ms)
+            if not delivery.is_enlisted or delivery.expires_at_ms < expires_at_ms:
+                # Only the queue may write that it belongs to the transaction, or lives longer.
+                raise self._until(KEEP_PATH, txn_id, expires_at_ms + KEEP_SLACK_MS, members)
+            last_ms = max(last_ms, delivery.expires_at_ms)
         for manager in self._managers:
             last_ms = max(last_ms, await manager.keep(tx, txn_id, expires_at_ms, members))
         return last_ms

@@ -1,7 +1,8 @@
-"""What a delivery is tied to: the transaction that dequeued it, and the lease on its state.
+"""What a delivery is tied to: the transaction it belongs to, and the lease on its state.
 
 A message in a transaction stands among its members as `q/<queue>/msg/<id>`, its state as `q/<queue>/state/<id>`, which
-is an ordinary key with an ordinary lease.
+is an ordinary key with an ordinary lease. A delivery that minted its transaction id stands there too, as the only one
+(but for its state) until somebody else names that id; from then on it is enlisted.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,7 +11,7 @@ from typing import NamedTuple
 from holdfast.queue.errors import MetadataChanged, StateNotFound
 from holdfast.queue.messages import LeaseClaim, QueueAddress, StateClaim
 from holdfast.queue.records import member_of_message, member_of_state
-from holdfast.storage.layers import LEASES, held_key, held_members
+from holdfast.storage.layers import LEASES, held_members
 from holdfast.storage.layers_pb2 import Lease, MessageState
 from holdfast.storage.leasing import Claim
 from holdfast.storage.port import Transaction
@@ -45,14 +46,6 @@ class Bonds:
         members = await held_members(tx, txn_id)
         message = member_of_message(address, message_id)
         return await self._decider.join(tx, txn_id, expires_at_ms, members, message)
-
-    def enlist(self, tx: Transaction, address: QueueAddress, message_id: str, txn_id: str) -> None:
-        tx.put(held_key(txn_id, member_of_message(address, message_id)), b"")
-
-    def leave(self, tx: Transaction, address: QueueAddress, message_id: str, state: MessageState) -> None:
-        """Whatever becomes of the transaction, this message is no longer part of it."""
-        if state.is_enlisted:
-            tx.delete(held_key(state.txn_id, member_of_message(address, message_id)))
 
     async def decide(self, tx: Transaction, txn_id: str, decision: Decision) -> None:
         """For everybody who is still part of the transaction."""

@@ -67,7 +67,7 @@ class Claims:
                 now_ms=now_ms,
             )
             writes.expect(entry.key, entry.revision)
-            place = records.take(writes, keys, entry.message_id, entry.key, state)
+            place = records.claim(writes, keys, entry.message_id, entry.key, entry.state, state)
             claims.append(Claim(entry, place, state, message))
         if not claims or not await self._commit(queue, writes, claims):
             return []

@@ -159,7 +159,7 @@ class Endings:
         async def give_back(tx: Transaction) -> None:
             state = await TAKEN.get(tx, *address, message_id)
             if state is not None and state.lease_id == lease_id:
-                self._bonds.leave(tx, address, message_id, state)
+                records.leave(tx, keys_of(address), message_id, state)
                 state.is_enlisted = False  # The lease on its state does not stay with the transaction either.
                 await self._bonds.release_state(tx, address, message_id, state, Decision.ROLLBACK)
                 await self.free(tx, address, message_id, rules.given_back(state))
@@ -191,6 +191,7 @@ class Endings:
                     last_error=entry.state.last_error,
                     is_failure=bool(entry.state.lease_id),
                 )
+                records.leave(tx, queue.keys, entry.message_id, entry.state)
                 self._make_ready(tx, queue.address, entry.message_id, entry.key, later)
 
         await self._store.transact(defer)

@@ -42,15 +42,20 @@ class Enlistment:
             tx.delete(held_key(txn_id, member))
 
     async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
-        """The deliveries of the transaction live until then at least; their ETag stays, nobody of them asked for it."""
+        """The deliveries of the transaction belong to it from now on, also the one that minted its id, and live until
+        then at least; their ETag stays, nobody of them asked for it."""
         last_ms = 0
         for member in members:
             found = message_of_member(member)
             state = None if found is None else await TAKEN.get(tx, *found[0], found[1])
             if found is None or state is None or state.txn_id != txn_id:
                 continue
-            if state.expires_at_ms < expires_at_ms:
-                state.expires_at_ms = expires_at_ms
+            if not state.is_enlisted and state.expires_at_ms <= self._clock.now_ms():
+                tx.delete(held_key(txn_id, member))  # Its time was over before anybody joined it.
+                continue
+            if not state.is_enlisted or state.expires_at_ms < expires_at_ms:
+                state.is_enlisted = True
+                state.expires_at_ms = max(state.expires_at_ms, expires_at_ms)
                 self._write(tx, *found, state)
             last_ms = max(last_ms, state.expires_at_ms)
         return last_ms

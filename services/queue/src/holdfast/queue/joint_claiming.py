@@ -104,8 +104,7 @@ class JointClaims:
             state.expires_at_ms = await self._bonds.join(
                 tx, queue.address, entry.message_id, txn_id, state.expires_at_ms
             )
-            self._bonds.enlist(tx, queue.address, entry.message_id, txn_id)
-        place = records.take(tx, queue.keys, entry.message_id, entry.key, state)
+        place = records.claim(tx, queue.keys, entry.message_id, entry.key, entry.state, state)
         tx.after_commit(lambda revision: queue.taken(entry, place, state, revision))
         return state
 

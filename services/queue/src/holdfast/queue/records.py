@@ -9,6 +9,7 @@ from typing import Protocol
 
 from holdfast.queue.messages import QueueAddress
 from holdfast.storage.keys import pack, unpack
+from holdfast.storage.layers import held_key
 from holdfast.storage.layers_pb2 import DeadLetterRecord, MessageState, QueueMessage, QueuePolicy
 from holdfast.storage.port import Batch, BlobRef
 from holdfast.storage.records_pb2 import Payload
@@ -61,6 +62,7 @@ class Keys:
         self._dead = DEAD.key(*address)
         self._last_place = (0, 0)
         self._last_ready = self._ready + pack(self._last_place)
+        self._member_prefix = member_of_message(address, "").key
         self.address = address
         self.policy = POLICIES.key(*address)
 
@@ -79,6 +81,9 @@ class Keys:
 
     def dead(self, message_id: str) -> bytes:
         return self._dead + pack((message_id,))
+
+    def held(self, txn_id: str, message_id: str) -> bytes:
+        return held_key(txn_id, Member(self.address.namespace, self._member_prefix + message_id))
 
     def deadline(self, deadline_ms: int, message_id: str) -> bytes:
         return pack((_DEADLINES, deadline_ms, *self.address, message_id))
@@ -120,6 +125,16 @@ def make_ready(writer: Writer, keys: Keys, message_id: str, state: MessageState)
     return key
 
 
+def claim(
+    writer: Writer, keys: Keys, message_id: str, place: bytes, before: MessageState, state: MessageState
+) -> bytes:
+    """A new delivery takes over from `before`, which may be an old one whose time is over."""
+    leave(writer, keys, message_id, before)
+    # Whoever names this transaction later finds the delivery by this, also if the id was minted for it alone.
+    writer.put(keys.held(state.txn_id, message_id), b"")
+    return take(writer, keys, message_id, place, state)
+
+
 def take(writer: Writer, keys: Keys, message_id: str, place: bytes, state: MessageState) -> bytes:
     key = keys.taken(message_id)
     if place != key:
@@ -128,13 +143,14 @@ def take(writer: Writer, keys: Keys, message_id: str, place: bytes, state: Messa
     return key
 
 
-def put_back(writer: Writer, keys: Keys, message_id: str, state: MessageState) -> bytes:
-    """From taken to ready."""
-    writer.delete(keys.taken(message_id))
-    return make_ready(writer, keys, message_id, state)
+def leave(writer: Writer, keys: Keys, message_id: str, delivery: MessageState) -> None:
+    """The delivery is over: whatever becomes of its transaction, this message is no longer part of it."""
+    if delivery.txn_id:
+        writer.delete(keys.held(delivery.txn_id, message_id))
 
 
 def remove(writer: Writer, keys: Keys, message_id: str, place: bytes, state: MessageState) -> None:
+    leave(writer, keys, message_id, state)
     writer.delete(place)
     writer.delete(keys.message(message_id))
     if state.deadline_ms:

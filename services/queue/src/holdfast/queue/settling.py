@@ -139,7 +139,6 @@ class Settlements:
             address, message_id = claim.address, claim.message_id
             keys = keys_of(address)
             records.remove(tx, keys, message_id, keys.taken(message_id), state)
-            self._bonds.leave(tx, address, message_id, state)
             if state.is_enlisted:
                 await self._bonds.decide(tx, state.txn_id, Decision.COMMIT)
             await self._bonds.forget_state(tx, address, message_id, state)
@@ -165,7 +164,7 @@ class Settlements:
                 is_failure=order.intent is NackIntent.FAILURE,
             )
             address, message_id = order.claim.address, order.claim.message_id
-            self._bonds.leave(tx, address, message_id, state)
+            records.leave(tx, keys_of(address), message_id, state)
             rest = await self._bonds.abandon(tx, state.txn_id) if state.is_enlisted else None
             kept = Decision.COMMIT if order.claim.state is not None else Decision.ROLLBACK
             await self._bonds.release_state(tx, address, message_id, state, kept)
