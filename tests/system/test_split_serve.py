@@ -95,3 +95,21 @@ def test_processes_start_in_any_order_and_a_lost_one_shows_until_it_is_back(plan
     ended = {"key": "orders", "lease_id": lease["lease_id"], "txn_id": lease["txn_id"]}
     assert plane.post("/v1/release", ended, claim).json() == {"released": True}
     assert plane.post("/v1/get?key=orders&public=1", None).json() == {"state": "open"}
+
+
+def test_a_gateway_with_open_streams_ends_them_and_itself_in_order(plane: SplitPlane) -> None:
+    for role in ("gateway", *SERVICES):
+        plane.start(role)
+    plane.until(lambda: plane.readiness() == {})
+    watch = httpx.stream("POST", f"{plane.url}/v1/queue/watch", json={"queue": "orders"}, timeout=TIMEOUT_S)
+
+    with watch as events:
+        lines = events.iter_lines()
+        begun = [next(lines) for _ in range(4)]
+        status = plane.servers["gateway"].stop()
+        rest = list(lines)
+
+    assert (begun[1], begun[-1]) == ("event: queue_watch", "")
+    assert rest == []
+    assert status == 0
+    assert "shutdown.requests.cut" not in (plane.home / "server.log").read_text()

@@ -1,8 +1,8 @@
 """The last seconds of a server: leases may still be used and released, new ones are refused."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 from holdfast.common.clock import Clock, SystemClock
 from holdfast.common.errors import ShutdownDraining
@@ -13,6 +13,8 @@ SHARE_OF_BUDGET: Final = 0.8
 _CHECK_EVERY_S: Final = 0.25
 
 _log = get_logger("server.shutdown.controller")
+
+Result = TypeVar("Result")
 
 
 def drain_window_s(drain_grace_s: float, shutdown_timeout_s: float) -> float:
@@ -114,3 +116,35 @@ class Drain:
             except TimeoutError:
                 continue
         return remaining
+
+
+class Draining(Exception):
+    """The server began to drain while somebody waited."""
+
+
+class Waits:
+    """Waits that end when the server begins to drain."""
+
+    def __init__(self, drain: Drain) -> None:
+        self._drain = drain
+        self._open: set[asyncio.Timeout] = set()
+        drain.at_begin(self._end)
+
+    async def until_drain(self, awaited: Awaitable[Result]) -> Result:
+        """The result, or Draining. What is awaited is cancelled then."""
+        limit = asyncio.timeout(0 if self._drain.is_draining else None)
+        try:
+            async with limit:
+                self._open.add(limit)
+                return await awaited
+        except TimeoutError:
+            if limit.expired():
+                raise Draining from None
+            raise
+        finally:
+            self._open.discard(limit)
+
+    def _end(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        for limit in self._open:
+            limit.reschedule(now_s)

@@ -15,6 +15,7 @@ from holdfast.common.role import Role
 from holdfast.common.upstream.peers import Peers
 from holdfast.gateway.backpressure import Backpressure
 from holdfast.gateway.passage import Passage
+from holdfast.gateway.passage_end import PassageEnds
 from holdfast.gateway.plane import Plane
 from holdfast.gateway.routing import Affinity, service_of
 from holdfast.gateway.settings import GatewaySettings
@@ -61,6 +62,7 @@ def passages(
 ) -> list[ExpressRouter]:
     """These routes, served elsewhere; no path is passed on that is not among them."""
     routers: list[ExpressRouter] = []
+    ends = PassageEnds(drain)
     for router in declared:
         passed_on = ExpressRouter()
         for route in router.routes:
@@ -68,6 +70,6 @@ def passages(
             service = service_of(route.path)
             affinity = Affinity(service, namespace_default)
             passage = Passage(route, peers.clients[service], peers.signer, drain, affinity)
-            passed_on.routes.append(passage.route())
+            passed_on.routes.append(ends.ended(passage.route()))
         routers.append(passed_on)
     return routers

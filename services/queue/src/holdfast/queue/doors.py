@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from holdfast.common.drain import Drain
+from holdfast.common.drain import Drain, Waits
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.settings import PlaneSettings
 from holdfast.queue.batch_routes import BatchRoutes
-from holdfast.queue.framing_stream import Waits
 from holdfast.queue.inspection_routes import InspectionRoutes
 from holdfast.queue.metrics import QueueMetrics
 from holdfast.queue.routes import MessageRoutes

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
-from holdfast.common.drain import Drain
+from holdfast.common.drain import Draining, Waits
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.message import StreamAnswer
 from holdfast.common.logging import get_logger
@@ -25,40 +25,6 @@ _WRITE_BYTES: Final = 64 << 10
 """Small messages that are ready together go out together, up to about this size."""
 
 _log = get_logger("api.http.router.queue")
-
-Result = TypeVar("Result")
-
-
-class Draining(Exception):
-    """The server began to drain while somebody waited."""
-
-
-class Waits:
-    """Waits that end when the server begins to drain."""
-
-    def __init__(self, drain: Drain) -> None:
-        self._drain = drain
-        self._open: set[asyncio.Timeout] = set()
-        drain.at_begin(self._end)
-
-    async def until_drain(self, awaited: Awaitable[Result]) -> Result:
-        """The result, or Draining. What is awaited is cancelled then."""
-        limit = asyncio.timeout(0 if self._drain.is_draining else None)
-        try:
-            async with limit:
-                self._open.add(limit)
-                return await awaited
-        except TimeoutError:
-            if limit.expired():
-                raise Draining from None
-            raise
-        finally:
-            self._open.discard(limit)
-
-    def _end(self) -> None:
-        now_s = asyncio.get_running_loop().time()
-        for limit in self._open:
-            limit.reschedule(now_s)
 
 
 async def parts(

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
+from holdfast.common.drain import Draining, Waits
 from holdfast.common.errors import InvalidBody
 from holdfast.common.express.message import Answer, Header, Request, StreamAnswer, json_answer
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.settings import PlaneSettings
 from holdfast.queue.errors import BatchTooLarge, InvalidPolicy
 from holdfast.queue.fields import address_of
-from holdfast.queue.framing_stream import Draining, Waits
 from holdfast.queue.messages import (
     BATCH_MAX,
     Availability,

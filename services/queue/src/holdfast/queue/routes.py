@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Final
 
-from holdfast.common.drain import Drain
+from holdfast.common.drain import Drain, Draining, Waits
 from holdfast.common.errors import ShutdownDraining
 from holdfast.common.express.message import (
     JSON_HEADERS,
@@ -46,7 +46,7 @@ from holdfast.queue.fields import (
     seconds,
 )
 from holdfast.queue.framing import enqueued_json, framed, headers_of, new_boundary
-from holdfast.queue.framing_stream import Draining, Waits, batch_answer, subscription_answer
+from holdfast.queue.framing_stream import batch_answer, subscription_answer
 from holdfast.queue.messages import Delivery, DequeueOrder, EnqueueOrder, ExtendOrder, NackOrder
 from holdfast.queue.metrics import QueueMetrics
 from holdfast.queue.multipart import plain_parts
