@@ -11,6 +11,16 @@ class LeaseBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+class HeldLeaseBody(LeaseBody):
+    """What names a lease; the C client repeats its token here."""
+
+    namespace: str | None = None
+    key: str | None = None
+    lease_id: str | None = None
+    txn_id: str | None = None
+    fencing_token: Int64 | None = Field(default=None, description="Has no effect: the header counts.")
+
+
 class AcquireRequest(LeaseBody):
     namespace: str | None = None
     key: str | None = Field(default=None, description="Left out: the server makes one up.")
@@ -38,23 +48,15 @@ class AcquireAnswer(BaseModel):
     correlation_id: str
 
 
-class KeepaliveRequest(LeaseBody):
-    namespace: str | None = None
-    key: str | None = None
-    lease_id: str | None = None
+class KeepaliveRequest(HeldLeaseBody):
     ttl_seconds: Int64 | None = None
-    txn_id: str | None = None
 
 
 class KeepaliveAnswer(BaseModel):
     expires_at_unix: int
 
 
-class ReleaseRequest(LeaseBody):
-    namespace: str | None = None
-    key: str | None = None
-    lease_id: str | None = None
-    txn_id: str | None = None
+class ReleaseRequest(HeldLeaseBody):
     rollback: bool | None = None
 
 

@@ -1,6 +1,6 @@
 """Bodies on the wire; the field names are the contract."""
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Metadata(BaseModel):
@@ -8,9 +8,17 @@ class Metadata(BaseModel):
 
 
 class MetadataRequest(BaseModel):
+    """The C client repeats what query and headers say already; those count."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
     query_hidden: bool | None = None
+    namespace: str | None = Field(default=None, description="Has no effect.")
+    key: str | None = Field(default=None, description="Has no effect.")
+    lease_id: str | None = Field(default=None, description="Has no effect.")
+    txn_id: str | None = Field(default=None, description="Has no effect.")
+    fencing_token: int | None = Field(default=None, description="Has no effect.")
+    if_version: int | None = Field(default=None, description="Has no effect.")
 
 
 class UpdateAnswer(BaseModel):
