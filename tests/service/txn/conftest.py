@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.clock import FakeClock, SteadyClock
+from holdfast.common.metrics import Registry
 from holdfast.leases.service import Grant, LeaseService, Wish
 from holdfast.queue.bonds import Neighbours
 from holdfast.queue.service import QueueService
@@ -21,6 +22,7 @@ from holdfast.txn.coordinator import Coordinator
 from holdfast.txn.decisions import Decisions
 from holdfast.txn.lead import Lead
 from holdfast.txn.leadership import LocalLeadership
+from holdfast.txn.metrics import TxnMetrics
 from holdfast.txn.sweep import Sweep
 from holdfast.txn.tc_peers import PeerPort
 
@@ -35,7 +37,9 @@ class Plane:
         self.store = store
         self.clock = FakeClock()
         steady = SteadyClock(self.clock)
-        self.coordinator = Coordinator(steady, backend_hash=HERE, retention_s=RETENTION_S)
+        self.registry = Registry()
+        metrics = TxnMetrics(self.registry)
+        self.coordinator = Coordinator(steady, backend_hash=HERE, retention_s=RETENTION_S, metrics=metrics)
         self.leases = LeaseService(store, self.coordinator, steady)
         self.state = StateService(store, steady)
         self.queue = QueueService(store, steady, Neighbours(self.coordinator, self.leases, self.state))
@@ -43,7 +47,7 @@ class Plane:
             self.coordinator.enlist(manager)
         self.decisions = Decisions(store, self.coordinator, steady, self.leases)
         lead = Lead(LocalLeadership(), _no_peers, self.decisions)
-        self.sweep = Sweep(store, lead, steady, interval_s=5)
+        self.sweep = Sweep(store, lead, steady, interval_s=5, metrics=metrics)
 
     async def staged(self, key: str, txn_id: str, ttl_s: int = 30, text: bytes = b'{"n":1}') -> Grant:
         member = Member("default", key)

@@ -34,6 +34,7 @@ from holdfast.txn.decisions import Decisions
 from holdfast.txn.island import backend_hash_of
 from holdfast.txn.islands import IslandCourier
 from holdfast.txn.lead import Lead
+from holdfast.txn.metrics import TxnMetrics
 from holdfast.txn.routes import TxnRoutes
 from holdfast.txn.sweep import Sweep
 from holdfast.txn.tc_cluster import TcCluster
@@ -53,6 +54,7 @@ class Plane:
         self._query = QueryRoutes(settings, self._index_metrics)
         self._namespaces = NamespaceRoutes(settings)
         self._queue = QueueDoors(settings, drain, QueueMetrics(registry))
+        self._txn_metrics = TxnMetrics(registry)
         self._cluster = TcCluster(settings, registry)
         self._txn = TxnRoutes(self._cluster, self._cluster.access)
 
@@ -77,6 +79,7 @@ class Plane:
             backend_hash=await backend_hash_of(store),
             retention_s=self._settings.tc_decision_retention_s,
             record_ttl_s=self._settings.ttl_s_default,
+            metrics=self._txn_metrics,
         )
         leases = LeaseService(store, coordinator, clock, on_end=self._drain.lease_ended)
         state = StateService(store, clock)
@@ -94,11 +97,19 @@ class Plane:
         self._lease_metrics.watch(leases)
         self._drain.active_leases = lambda: leases.active
         cluster = self._cluster
-        islands = IslandCourier(lambda: cluster.registry, lambda: cluster.peers, self._settings)
+        islands = IslandCourier(
+            lambda: cluster.registry, lambda: cluster.peers, self._settings, metrics=self._txn_metrics
+        )
         decisions = Decisions(store, coordinator, clock, leases, islands)
         coordinator.lead = lead = Lead(cluster, lambda: cluster.peers, decisions)
         self._txn.open(store, decisions, lead)
-        sweep = Sweep(store, lead, clock, interval_s=self._settings.txn_replay_interval_s)
+        sweep = Sweep(
+            store,
+            lead,
+            clock,
+            interval_s=self._settings.txn_replay_interval_s,
+            metrics=self._txn_metrics,
+        )
         coordinator.on_due = sweep.wake
         builder = IndexBuilder(store, state.index, self._index_metrics)
         async with (

@@ -20,6 +20,7 @@ from holdfast.txn.internal_routes import InternalTxnRoutes
 from holdfast.txn.island import backend_hash_of
 from holdfast.txn.islands import IslandCourier
 from holdfast.txn.lead import Lead
+from holdfast.txn.metrics import TxnMetrics
 from holdfast.txn.routes import TxnRoutes
 from holdfast.txn.settings import TxnSettings
 from holdfast.txn.sweep import Sweep
@@ -32,6 +33,7 @@ class TxnPart:
     def __init__(self, settings: TxnSettings, peers: Peers, registry: Registry) -> None:
         self._settings = settings
         self._peers = peers
+        self._metrics = TxnMetrics(registry)
         self._cluster = TcCluster(settings, registry)
         self._txn = TxnRoutes(self._cluster, self._cluster.access)
         self._internal = InternalTxnRoutes()
@@ -50,17 +52,20 @@ class TxnPart:
             backend_hash=backend_hash,
             retention_s=settings.tc_decision_retention_s,
             record_ttl_s=settings.ttl_s_default,
+            metrics=self._metrics,
         )
         services = {role: self._peers.upstream(role) for role in (Role.LEASES, Role.STATE, Role.QUEUE)}
         cluster = self._cluster
-        islands = IslandCourier(lambda: cluster.registry, lambda: cluster.peers, settings)
-        courier = ServiceCourier(services, settings, backend_hash, islands)
+        islands = IslandCourier(
+            lambda: cluster.registry, lambda: cluster.peers, settings, metrics=self._metrics
+        )
+        courier = ServiceCourier(services, settings, backend_hash, islands, metrics=self._metrics)
         decisions = Decisions(store, coordinator, clock, _Nobody(), courier)
         lead = Lead(cluster, lambda: cluster.peers, decisions)
         self._txn.open(store, decisions, lead)
         self._internal.decisions = decisions
         self._internal.lead = lead
-        sweep = Sweep(store, lead, clock, interval_s=settings.txn_replay_interval_s)
+        sweep = Sweep(store, lead, clock, interval_s=settings.txn_replay_interval_s, metrics=self._metrics)
         coordinator.on_due = sweep.wake
         async with cluster.running(store), sweep.running():
             yield

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
+from holdfast.common.metrics import Registry
 from holdfast.storage.layers import held_members
 from holdfast.storage.layers_pb2 import TxnMarker, TxnRecord
 from holdfast.storage.lifetime import is_message_lost, leased_until_ms, message_place
@@ -14,6 +15,7 @@ from holdfast.storage.resource import Decision, Member, ResourceManager
 from holdfast.txn import rules
 from holdfast.txn.errors import MessageNotHeld
 from holdfast.txn.led import EnlistedAtLeader, Led, SettledByLeader
+from holdfast.txn.metrics import TxnMetrics
 from holdfast.txn.records import MARKERS, RECORDS, delete_record, put_marker, put_record
 from holdfast.txn.rules import Participant, State
 
@@ -41,8 +43,10 @@ class Coordinator:
         backend_hash: str = "",
         retention_s: float = RETENTION_S_DEFAULT,
         record_ttl_s: float = RECORD_TTL_S_DEFAULT,
+        metrics: TxnMetrics | None = None,
     ) -> None:
         self._clock = clock or SteadyClock()
+        self.metrics = metrics or TxnMetrics(Registry())
         self.backend_hash = backend_hash
         self._retention_ms = int(retention_s * 1000)
         self._record_ttl_ms = int(record_ttl_s * 1000)
@@ -70,6 +74,7 @@ class Coordinator:
         if record is None:
             await self.end(tx, txn_id, decision, members)
             self._mark(tx, txn_id, TxnMarker(state=decision.value))
+            self.metrics.recorded(tx, State(decision.value))
             return
         rules.hold(record, self.located(members))
         await self.follow(tx, txn_id, record, decision)
@@ -147,6 +152,7 @@ class Coordinator:
             return state
         if not is_decided:
             record.expires_at_ms = max(record.expires_at_ms, now_ms + self._retention_ms)
+            self.metrics.recorded(tx, state)
         members = rules.local_members(record, self.backend_hash)
         if members and self._managers:
             await self._apply(tx, txn_id, state.decision, members, is_decided=is_decided)

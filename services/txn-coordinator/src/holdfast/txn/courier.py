@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from holdfast.common import failpoint
 from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
+from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.upstream.port import Upstream
@@ -23,6 +24,7 @@ from holdfast.storage.resource import Decision, Member
 from holdfast.storage.resource_routes import APPLY_PATH, RM_KEEP_PATH
 from holdfast.txn import rules
 from holdfast.txn.errors import TxnFanoutFailed
+from holdfast.txn.metrics import TxnMetrics
 
 ROUNDS_MAX = 8  # So often may a holder stage more between the round to state and the one to leases.
 
@@ -75,7 +77,10 @@ class ServiceCourier:
         settings: PlaneSettings,
         backend_hash: str,
         islands: Courier | None = None,
+        *,
+        metrics: TxnMetrics | None = None,
     ) -> None:
+        self._metrics = metrics or TxnMetrics(Registry())
         self._services = services
         self._backend_hash = backend_hash
         self._islands: Courier = islands or NoCourier()
@@ -155,7 +160,7 @@ class ServiceCourier:
         pause_s = self._delay_s_base
         for attempt in range(1, self._attempts + 1):
             try:
-                return await call_internal(
+                answer = await call_internal(
                     self._services[role],
                     path,
                     body,
@@ -163,8 +168,13 @@ class ServiceCourier:
                     affinity=txn_id.encode(),
                 )
             except HoldfastError:
+                self._metrics.attempted(role, is_retry=attempt > 1, is_ok=False)
                 if attempt == self._attempts:
+                    self._metrics.gave_up(role)
                     raise
+            else:
+                self._metrics.attempted(role, is_retry=attempt > 1, is_ok=True)
+                return answer
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(self._delay_s_max, pause_s * self._delay_multiplier)
         raise AssertionError("the last attempt returns or raises")

@@ -115,6 +115,7 @@ class Decisions:
                 if await self.lives_until_ms(tx, txn_id, record) > self._clock.now_ms():
                     return Outcome(State.PENDING)
                 record.state = State.ROLLBACK
+                self._coordinator.metrics.recorded(tx, State.ROLLBACK)
             return await self._advance(tx, txn_id, record, is_decided=True)
 
         outcome = await self._store.transact(replay)
@@ -150,6 +151,7 @@ class Decisions:
 
     async def resume(self, due: Due, *, term: int = 0) -> None:
         """For the sweep: go on with what is due. A stale entry of the order goes."""
+        metrics = self._coordinator.metrics
 
         async def resume(tx: Transaction) -> Outcome:
             record = await RECORDS.get(tx, due.txn_id)
@@ -163,11 +165,15 @@ class Decisions:
                     put_record(tx, due.txn_id, record, due_at_ms=until_ms)
                     return Outcome(State.PENDING)
                 record.state = State.ROLLBACK
+                tx.after_commit(lambda _: metrics.swept("pending_expired"))
             record.term = max(record.term, term)
             rules.hold(record, self._coordinator.located(await held_members(tx, due.txn_id)))
             return await self._advance(tx, due.txn_id, record, is_decided=is_decided)
 
-        await self._round(due.txn_id, await self._store.transact(resume))
+        outcome = await self._store.transact(resume)
+        problems = await self._round(due.txn_id, outcome)
+        if outcome.state is not State.PENDING:
+            metrics.swept("failed" if problems else "applied")
 
     async def lives_until_ms(self, tx: Transaction, txn_id: str, record: TxnRecord) -> int:
         """A pending transaction lives as long as the last lease of it, or as it was told to."""

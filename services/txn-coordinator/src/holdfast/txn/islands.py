@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
+from holdfast.common.metrics import Registry
 from holdfast.common.settings import PlaneSettings
 from holdfast.storage.layers_pb2 import TxnParticipant, TxnRecord
 from holdfast.storage.resource import Decision, Member
 from holdfast.txn.courier import Brought
+from holdfast.txn.metrics import ISLAND, LOOKUP_FAILED, NO_ENDPOINT, TxnMetrics
 from holdfast.txn.rm_registry import RmRegistry
 from holdfast.txn.tc_peers import PeerAnswer, PeerPort, PeerUnreachable
 
@@ -24,7 +26,10 @@ class IslandCourier:
         registry: Callable[[], RmRegistry],
         peers: Callable[[], PeerPort],
         settings: PlaneSettings,
+        *,
+        metrics: TxnMetrics | None = None,
     ) -> None:
+        self._metrics = metrics or TxnMetrics(Registry())
         self._registry = registry
         self._peers = peers
         self._timeout_s = settings.tc_fanout_timeout_s
@@ -57,8 +62,10 @@ class IslandCourier:
         try:
             endpoints = await self._registry().endpoints(island)
         except HoldfastError as error:
+            self._metrics.gave_up(ISLAND, LOOKUP_FAILED)
             return f"({island}): {error.detail}"
         if not endpoints:
+            self._metrics.gave_up(ISLAND, NO_ENDPOINT)
             return f"({island}): no endpoint"
         body: dict[str, object] = {
             "txn_id": txn_id,
@@ -76,6 +83,7 @@ class IslandCourier:
             if not problem:
                 return ""
             problems.append(f"{endpoint} ({island}): {problem}")
+        self._metrics.gave_up(ISLAND)
         return ", ".join(problems)
 
     async def _call(self, endpoint: str, path: str, body: dict[str, object]) -> str:
@@ -88,9 +96,11 @@ class IslandCourier:
             try:
                 answer = await self._peers().call(endpoint, path, body, timeout_s=self._timeout_s)
             except PeerUnreachable as error:
+                self._metrics.attempted(ISLAND, is_retry=attempt > 0, is_ok=False)
                 problem = str(error)
                 continue
             problem = _refusal(answer, endpoint, body)
+            self._metrics.attempted(ISLAND, is_retry=attempt > 0, is_ok=not problem)
             if answer.status < 500:
                 break  # It will say the same again.
         return problem

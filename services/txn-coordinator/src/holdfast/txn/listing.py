@@ -44,6 +44,16 @@ async def list_transactions(store: Store, clock: Clock, limit: int) -> tuple[lis
     return listed[:limit], len(listed) > limit
 
 
+async def in_doubt(store: Store, now_s: int) -> tuple[int, int]:
+    """How many decisions have not reached everybody, and the age of the oldest of these; of the oldest thousand records.
+
+    Ids begin with the time, so the oldest come first.
+    """
+    rows = await RECORDS.range(store, limit=LIMIT_MAX)
+    doubtful = [one for row in rows if (one := _listed(str(row.parts[0]), row.message, now_s)).is_in_doubt]
+    return len(doubtful), max((one.age_s for one in doubtful), default=0)
+
+
 async def _held(store: Store, limit: int) -> dict[str, list[Member]]:
     start, end = held_range()
     held: dict[str, list[Member]] = {}

@@ -11,8 +11,11 @@ from contextlib import asynccontextmanager, suppress
 from holdfast.common.clock import SteadyClock
 from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
+from holdfast.common.metrics import Registry
 from holdfast.storage.port import Store, Transaction
 from holdfast.txn.lead import Lead
+from holdfast.txn.listing import in_doubt
+from holdfast.txn.metrics import TxnMetrics
 from holdfast.txn.records import MARKERS, Due, due_bounds, marker_due_bounds
 
 PAGE = 128
@@ -25,7 +28,16 @@ _log = get_logger("txn.sweep")
 class Sweep:
     """`running` sweeps for the length of its block."""
 
-    def __init__(self, store: Store, lead: Lead, clock: SteadyClock, *, interval_s: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        lead: Lead,
+        clock: SteadyClock,
+        *,
+        interval_s: float,
+        metrics: TxnMetrics | None = None,
+    ) -> None:
+        self._metrics = metrics or TxnMetrics(Registry())
         self._store = store
         self._lead = lead
         self._clock = clock
@@ -33,6 +45,7 @@ class Sweep:
         self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
         self._earlier = asyncio.Event()
         self._next_ms = 0
+        self._next_look_ms = 0
         self._has_failed = False
 
     @asynccontextmanager
@@ -76,6 +89,12 @@ class Sweep:
         markers = await self._store.range(*marker_due_bounds(now_ms), limit=PAGE, keys_only=True)
         if markers:
             await self._forget([Due(record) for record in markers])
+            self._metrics.swept("cleanup_deleted", len(markers))
+        if now_ms >= self._next_look_ms:
+            self._next_look_ms = (
+                now_ms + self._interval_ms
+            )  # A sweep that is always busy looks no more often.
+            self._metrics.show_in_doubt(*await in_doubt(self._store, now_ms // 1000))
         return len(due) == PAGE or len(markers) == PAGE
 
     async def _resume(self, due: Due) -> None:
@@ -84,6 +103,7 @@ class Sweep:
                 await self._lead.resume(due)
             except HoldfastError as error:
                 self._has_failed = True
+                self._metrics.swept("failed")
                 _log.warn("txn.resume.failed", txn_id=due.txn_id, reason=error.detail)
 
     async def _forget(self, dues: list[Due]) -> None:
