@@ -55,6 +55,13 @@ class Lines:
         if line is not None and not line[0].turn.done():
             line[0].turn.set_result(None)
 
+    def call_all(self) -> None:
+        """Everybody has to look: waiting has no sense any more."""
+        for line in self._lines.values():
+            for ticket in line:
+                if not ticket.turn.done():
+                    ticket.turn.set_result(None)
+
     def wait_again(self, ticket: Ticket) -> None:
         """It tried and the key was not free after all."""
         ticket.turn = asyncio.get_running_loop().create_future()

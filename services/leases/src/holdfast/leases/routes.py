@@ -3,7 +3,7 @@
 import math
 import re
 
-from holdfast.common.drain import Drain
+from holdfast.common.drain import Drain, Draining
 from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.fields import (
@@ -73,6 +73,7 @@ class LeaseRoutes:
         self._ttl_s_max = math.ceil(settings.ttl_s_max)
         self._acquire_block_s = settings.acquire_block_s
         self._drain = drain
+        drain.at_begin(self._send_waiters_away)
         self._metrics = metrics
         self.router = self._declare()
 
@@ -147,7 +148,11 @@ class LeaseRoutes:
             bool(body.if_not_exists),
         )
         with self._metrics.acquire.observed(namespace):
-            grant = await self.service.acquire(wish)
+            try:
+                grant = await self.service.acquire(wish)
+            except Draining:
+                self._drain.refuse_new_work()
+                raise
         answer = {
             "namespace": namespace,
             "lease_id": grant.lease_id,
@@ -164,6 +169,10 @@ class LeaseRoutes:
             answer,
             headers=[_token_header(grant.fencing_token), (b"x-key-version", b"%d" % grant.current.version)],
         )
+
+    def _send_waiters_away(self) -> None:
+        if hasattr(self, "service"):  # The gateway of a split plane only declares these routes.
+            self.service.send_waiters_away()
 
     async def keepalive(self, request: Request, body: None) -> Answer:
         token = fencing_token(request)

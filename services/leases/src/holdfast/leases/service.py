@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
+from holdfast.common.drain import Draining
 from holdfast.common.errors import HoldfastError
 from holdfast.common.ids import new_xid
 from holdfast.common.logging import get_logger
@@ -79,6 +80,7 @@ class LeaseService:
         self._clock = clock
         self._on_end = on_end
         self._lines = Lines()
+        self._is_closed_to_waiters = False
         self._expiries = Expiries(clock, self._expire)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -106,7 +108,8 @@ class LeaseService:
     # -- acquire
 
     async def acquire(self, wish: Wish) -> Grant:
-        """The lease, or Waiting when the caller's patience ends first. Cancelling leaves no lease and no waiter."""
+        """The lease, or Waiting when the caller's patience ends first, or Draining when the server's end does.
+        Cancelling leaves no lease and no waiter."""
         if not self._lines.is_waited_for(wish.member):
             try:
                 return await self._grant(wish)
@@ -130,7 +133,7 @@ class LeaseService:
             self._lines.leave(ticket)
 
     async def _try_in_turn(self, wish: Wish, ticket: Ticket) -> Grant:
-        while True:
+        while not self._is_closed_to_waiters:
             if self._lines.is_first(ticket):
                 # Whoever stands first looks for itself: the lease may have ended before it joined the line.
                 ticket.turn.cancel()
@@ -139,11 +142,19 @@ class LeaseService:
                 except Waiting as held:
                     self._lines.wait_again(ticket)
                     expires_in_s = held.retry_after_s or 0.0
+                if self._is_closed_to_waiters:
+                    break
                 # A lease of another process is not among our expiries; its end is this timeout.
                 async with _quiet_timeout(expires_in_s):
                     await ticket.turn
             else:
                 await ticket.turn
+        raise Draining
+
+    def send_waiters_away(self) -> None:
+        """The server drains: what they wait for may outlive it, and a lease granted now would hold it up."""
+        self._is_closed_to_waiters = True
+        self._lines.call_all()
 
     async def _grant(self, wish: Wish) -> Grant:
         lease_id = new_xid()
