@@ -111,6 +111,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.runner.run(self.running.__aenter__())
         self.model = Model()
         self.claimed: list[Claimed] = []
+        self.decided: dict[str, Decision] = {}
 
     @property
     def now_ms(self) -> int:
@@ -175,7 +176,10 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def ack(self, data: st.DataObject) -> None:
         delivery, message = data.draw(st.sampled_from(self.claimed))
-        if self._settles(delivery, message, self.queue.ack(delivery)):
+        is_gone = message.id not in self.model.messages and message.id not in self.model.dead
+        if is_gone and self.decided.get(delivery.txn_id) is Decision.COMMIT:
+            self.runner.run(self.queue.ack(delivery))  # What a commit has acked may be acked again.
+        elif self._settles(delivery, message, self.queue.ack(delivery)):
             del self.model.messages[message.id]
 
     @precondition(lambda self: self.claimed)
@@ -223,6 +227,7 @@ class QueueMachine(RuleBasedStateMachine):
         grant = self.runner.run(self.queue.leases.acquire(Wish(KEY, "worker", 30, 0.0, delivery.txn_id)))
         held = Claim(grant.lease_id, grant.fencing_token, grant.txn_id)
         self.runner.run(self.queue.leases.release(KEY, held, decision))
+        self.decided[delivery.txn_id] = decision
         if is_live and decision is Decision.COMMIT:
             del self.model.messages[message.id]
         elif is_live:
@@ -305,18 +310,21 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def held_are_all_that_are_delivered_and_nothing_else(self) -> None:
-        rows = self.runner.run(TAKEN.range(self.queue.store, *ORDERS, limit=ROWS_MAX))
-        taken: set[bytes] = set()
-        live: set[bytes] = set()
-        for row in rows:
-            state = row.message
-            key = held_key(state.txn_id, member_of_message(ORDERS, str(row.parts[-1])))
-            taken.add(key)
-            if state.expires_at_ms > self.now_ms:
-                live.add(key)
-        records = self.runner.run(self.queue.store.range(*held_range(), limit=ROWS_MAX, keys_only=True))
-        held = {record.key for record in records}
+        live, taken, held = self.runner.run(self._held())
         assert live <= held <= taken
+
+    async def _held(self) -> tuple[set[bytes], set[bytes], set[bytes]]:
+        """What has to be among the held members, what may be, and what is."""
+        rows = await TAKEN.range(self.queue.store, *ORDERS, limit=ROWS_MAX)
+        expiries_ms = {
+            held_key(row.message.txn_id, member_of_message(ORDERS, str(row.parts[-1]))): (
+                row.message.expires_at_ms
+            )
+            for row in rows
+        }
+        live = {key for key, expires_at_ms in expiries_ms.items() if expires_at_ms > self.now_ms}
+        records = await self.queue.store.range(*held_range(), limit=ROWS_MAX, keys_only=True)
+        return live, set(expiries_ms), {record.key for record in records}
 
 
 @pytest.mark.parametrize("examples", [30, pytest.param(400, marks=pytest.mark.long)])
