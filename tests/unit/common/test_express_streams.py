@@ -66,12 +66,15 @@ async def test_a_producer_waits_for_a_client_that_takes_nothing(is_express: bool
 @BOTH_WAYS
 async def test_a_client_that_takes_nothing_for_too_long_is_dropped(is_express: bool) -> None:
     streams = Streams()
-    connection = FakeConnection(streams.app(), Limits(write_timeout_s=5), is_express=is_express)
+    limits = Limits(write_timeout_s=1, stream_write_timeout_s=60)
+    connection = FakeConnection(streams.app(), limits, is_express=is_express)
     connection.protocol.pause_writing()
     await connection.feed(request("GET", "/v1/download?count=50&size=100"))
     await _turns()
 
-    connection.tick(6)
+    connection.tick(59)
+    assert not connection.transport.is_aborted
+    connection.tick(2)
     assert connection.transport.is_aborted
     connection.protocol.connection_lost(None)
 
@@ -80,7 +83,7 @@ async def test_a_client_that_takes_nothing_for_too_long_is_dropped(is_express: b
 
 async def test_a_long_stream_is_not_an_idle_connection() -> None:
     streams = Streams()
-    connection = FakeConnection(streams.app(), Limits(keep_alive_timeout_s=5, write_timeout_s=1e9))
+    connection = FakeConnection(streams.app(), Limits(keep_alive_timeout_s=5, stream_write_timeout_s=1e9))
     connection.protocol.pause_writing()
     await connection.feed(request("GET", "/v1/download?count=50&size=100"))
     await _turns()

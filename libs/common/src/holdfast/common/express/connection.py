@@ -129,7 +129,7 @@ class Connection(HttpToolsProtocol):
         if self._close_at_s is not None:
             if now_s >= self._close_at_s:
                 self.transport.abort()
-        elif self.flow.write_paused and now_s - self._write_paused_s > limits.write_timeout_s:
+        elif self.flow.write_paused and now_s - self._write_paused_s > self._write_timeout_s():
             self.transport.abort()
         elif self._phase == IDLE and not self._is_busy:
             idle_s_max = limits.idle_close_s if self.lane.is_closing else limits.keep_alive_timeout_s
@@ -139,6 +139,10 @@ class Connection(HttpToolsProtocol):
             self._refuse(RequestTimeout("the request headers took too long to arrive"))
         elif self._phase == BODY and waited_s > limits.body_timeout_s and not self.flow.read_paused:
             self._refuse(RequestTimeout("the request body took too long to arrive"))
+
+    def _write_timeout_s(self) -> float:
+        is_answering = self._is_streaming or self._running is not None
+        return self._limits.stream_write_timeout_s if is_answering else self._limits.write_timeout_s
 
     # Refusals.
 

@@ -20,6 +20,8 @@ class Limits:
     keep_alive_timeout_s: float = 120.0
     write_timeout_s: float = 60.0
     """How long a client may take nothing of an answer that waits for it."""
+    stream_write_timeout_s: float = 1800.0
+    """The same for a stream: a consumer reads on when its message is done, which may take as long as a lease."""
     linger_s: float = 2.0
     """How long input is still read and dropped after a refusal, so that the client gets to see the answer."""
     half_close_grace_s: float = 5.0
