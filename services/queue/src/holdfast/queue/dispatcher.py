@@ -12,16 +12,15 @@ from holdfast.common.clock import SteadyClock
 from holdfast.queue.limits import QueueLimits
 from holdfast.queue.messages import QueueAddress
 from holdfast.queue.pace import Pace
-from holdfast.queue.records import MESSAGES, POLICIES, READY, TAKEN, keys_of
+from holdfast.queue.pages import Pages
+from holdfast.queue.records import keys_of
 from holdfast.queue.window import Entry, Order, Window
 from holdfast.storage.errors import StorageError
 from holdfast.storage.layers_pb2 import MessageState, QueuePolicy
-from holdfast.storage.port import RANGE_LIMIT_MAX, Record, Store
-from holdfast.storage.tables import Table
+from holdfast.storage.port import Store
 
 WINDOW_PAGES = 4
 RETRY_S = 1.0
-CACHED_MESSAGE_BYTES_MAX = 4 << 10  # A larger one is read when it leaves.
 
 
 class Surroundings(Protocol):
@@ -64,7 +63,7 @@ class Dispatcher:
         self.is_loaded = False
         self.consumers = 0  # In the line, or with a stream.
         self.watchers: set[Callable[[], None]] = set()
-        self._store = store
+        self._pages = Pages(store, address, limits.page_entries)
         self._clock = clock
         self._surroundings = surroundings
         self._limits = limits
@@ -97,8 +96,9 @@ class Dispatcher:
         async with self._loading:
             if self.is_loaded:
                 return
-            await self._read_policy()
-            await self._read_taken()
+            self.set_policy(await self._pages.policy())
+            async for page in self._pages.taken():
+                self._add_all(page)
             await self._read_ready()
             self.is_loaded = True
         self.pump()
@@ -124,60 +124,33 @@ class Dispatcher:
         """Somebody was faster, or nobody knows how a commit ended: see what became of these."""
         for entry in entries:
             self.window.forget(entry.message_id)
-            record = await self._latest(entry)
-            if record is not None:
-                self.tell([Entry(entry.message_id, record.key, record.mod_revision, TAKEN.decode(record))])
-
-    async def _latest(self, entry: Entry) -> Record | None:
-        """As it will be when everything under way is durable."""
-        taken_key = self.keys.taken(entry.message_id)
-        found = await self._store.transact(lambda tx: tx.get_many([taken_key, entry.key]))
-        return found.get(taken_key) or found.get(entry.key)
-
-    async def _read_policy(self) -> None:
-        self.set_policy(await POLICIES.get(self._store, *self.address) or QueuePolicy())
+            latest = await self._pages.latest(entry)
+            if latest is not None:
+                self.tell([latest])
 
     def set_policy(self, policy: QueuePolicy) -> None:
         self.policy = policy
         self._pace = Pace(policy.deliveries_per_s, self._clock.now_ms())
 
-    async def _read_taken(self) -> None:
-        start, end = TAKEN.bounds(*self.address)
-        while records := await self._store.range(start, end, limit=RANGE_LIMIT_MAX):
-            for record in records:
-                self.window.add(_entry(TAKEN, record), self._clock.now_ms())
-            start = records[-1].key + b"\x00"
-
     async def _read_ready(self) -> None:
         """One page of each priority: what a page shows of a priority is all of it but for the last one in it."""
-        start, end = READY.bounds(*self.address)
-        while page := await self._read_page(start, end):
+        page = await self._pages.ready()
+        while page:
             self._add_all(page)
-            if len(page) < self._limits.page_entries:
+            if len(page) < self._pages.size:
                 return
             last = page[-1].order
             self.window.set_horizon(last)
-            start = READY.bounds(*self.address, last.priority)[1]
+            page = await self._pages.ready(after_priority=last.priority)
 
     async def _read_behind(self, horizon: Order) -> None:
         """The next page of one priority."""
-        _, end = READY.bounds(*self.address, horizon.priority)
         self._has_missed = False
-        page = await self._read_page(self.keys.ready(*horizon) + b"\x00", end)
+        page = await self._pages.ready_behind(horizon)
         self.window.lift_horizon(horizon.priority)
         self._add_all(page)
-        if len(page) == self._limits.page_entries or self._has_missed:
+        if len(page) == self._pages.size or self._has_missed:
             self.window.set_horizon(page[-1].order if page else horizon)
-
-    async def _read_page(self, start: bytes, end: bytes) -> list[Entry]:
-        records = await self._store.range(start, end, limit=self._limits.page_entries)
-        entries = [_entry(READY, record) for record in records]
-        found = await self._store.get_many([self.keys.message(entry.message_id) for entry in entries])
-        for entry in entries:
-            message = found.get(self.keys.message(entry.message_id))
-            if message is not None and len(message.value) <= CACHED_MESSAGE_BYTES_MAX:
-                entry.message = MESSAGES.decode(message)
-        return entries
 
     def _add_all(self, entries: Sequence[Entry]) -> None:
         now_ms = self._clock.now_ms()
@@ -350,8 +323,3 @@ class Dispatcher:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def _entry(table: Table[Any], record: Record) -> Entry:
-    row = table.row(record)
-    return Entry(str(row.parts[-1]), record.key, record.mod_revision, row.message)
