@@ -20,6 +20,12 @@ URL_VARIABLE = "HOLDFAST_TEST_POSTGRES_URL"
 IMAGE = "postgres:17-alpine"
 START_TIMEOUT_S = 60
 _POLL_S = 0.05
+_SETTINGS = (
+    "listen_addresses=127.0.0.1",
+    "unix_socket_directories=",
+    "max_connections=200",
+    "max_wal_size=128MB",  # A gigabyte of log would fill a small disk.
+)
 
 
 class PostgresServer(Protocol):
@@ -147,7 +153,7 @@ class ProgramPostgres:
 
     def _start(self) -> subprocess.Popen[bytes]:
         arguments = ["-D", str(self._data), "-p", str(self._port)]
-        for setting in ("listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=200"):
+        for setting in _SETTINGS:
             arguments += ["-c", setting]
         with (self._folder / "log").open("ab") as log:
             process = program.start(self._programs / "postgres", *arguments, log=log)
