@@ -8,6 +8,7 @@ from fastapi import FastAPI
 
 from holdfast.common.app import parts_of
 from holdfast.common.express.hooks import Identify
+from holdfast.common.express.limits import DEFAULT_LIMITS, Limits
 from holdfast.common.internal_identity import Verifier, identify_with, internal_keys
 from holdfast.common.listener import Listener
 from holdfast.common.role import SERVICES, Role
@@ -44,11 +45,15 @@ def with_identity(app: FastAPI) -> FastAPI:
 
 @asynccontextmanager
 async def gateway_before(
-    *urls: str, is_express: bool = True, listener: Listener = LOOPBACK, **settings: object
+    *urls: str,
+    is_express: bool = True,
+    listener: Listener = LOOPBACK,
+    limits: Limits = DEFAULT_LIMITS,
+    **settings: object,
 ) -> AsyncIterator[PlaneServer]:
     """A gateway that has found all of its peers ready."""
     app = create_app(gateway_settings(urls, **settings), Role.GATEWAY)
-    options = ServeOptions(is_express=is_express, drain_grace_s=0)
+    options = ServeOptions(is_express=is_express, limits=limits, drain_grace_s=0)
     async with running(app, listener, options=options) as server:
         for client in app.state.peers.clients.values():
             for peer in client.peers:

@@ -29,11 +29,13 @@ _CREATORS: Final[dict[Role, Callable[[dict[str, Any]], FastAPI]]] = {
 
 
 @asynccontextmanager
-async def split_services(store_url: str, *, is_clustered: bool = False) -> AsyncIterator[dict[str, Any]]:
+async def split_services(
+    store_url: str, *, is_clustered: bool = False, **settings: object
+) -> AsyncIterator[dict[str, Any]]:
     """Yields the settings that name them, once they have found each other."""
     ports: dict[Role, int] = dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True))
     peers: dict[str, Any] = {f"peer_{role}": f"http://127.0.0.1:{port}" for role, port in ports.items()}
-    flags: dict[str, Any] = {"store": store_url, "internal_secret": SECRET, **peers}
+    flags: dict[str, Any] = {"store": store_url, "internal_secret": SECRET, **peers, **settings}
     if is_clustered:
         flags["self_endpoint"] = peers["peer_txn"]
     apps = {role: create(flags) for role, create in _CREATORS.items()}

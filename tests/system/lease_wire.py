@@ -4,13 +4,16 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from holdfast.common.express.limits import Limits
 from holdfast.common.listener import Listener
 from holdfast.common.server import ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
+
+IMPATIENT: Final = Limits(half_close_grace_s=0.1)
+"""A client that sent half a request is given up at once: the tests send many of those."""
 
 
 class WireAnswer(NamedTuple):
@@ -119,9 +122,7 @@ def _document(answer: WireAnswer) -> object:
 async def plane(store_url: str, *, is_express: bool = True) -> AsyncIterator[int]:
     """A plane in this event loop; the block gets its port."""
     app = create_app(GatewaySettings.isolated(store=store_url))
-    # A client that sent half a request is given up at once: the tests send many of those.
-    limits = Limits(half_close_grace_s=0.1)
-    options = ServeOptions(is_express=is_express, limits=limits, drain_grace_s=0, shutdown_timeout_s=2)
+    options = ServeOptions(is_express=is_express, limits=IMPATIENT, drain_grace_s=0, shutdown_timeout_s=2)
     async with running(app, Listener("127.0.0.1:0"), options=options) as server:
         address = server.addresses[0]
         assert isinstance(address, tuple)

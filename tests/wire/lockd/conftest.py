@@ -1,13 +1,15 @@
 """A plane on loopback and a client that speaks lockd's wire: by the express lane, by plain ASGI, through a gateway."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, NamedTuple
 
 import httpx
 import pytest
 
+from holdfast.common.express.limits import DEFAULT_LIMITS, Limits
+from holdfast.common.role import SERVICES
 from holdfast.common.server import ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
@@ -46,9 +48,9 @@ class Lease(NamedTuple):
 class Wire:
     """Requests as lockd's clients send them."""
 
-    def __init__(self, client: httpx.AsyncClient, services_url: str = "") -> None:
+    def __init__(self, client: httpx.AsyncClient, services_urls: Sequence[str] = ("",)) -> None:
         self._client = client
-        self._services_url = services_url
+        self._services_urls = services_urls
 
     @property
     def port(self) -> int:
@@ -148,8 +150,9 @@ class Wire:
         return await self.request("DELETE", "/v1/attachments", None, lease.headers, key=lease.key)
 
     async def metrics(self) -> str:
-        """What the process counts that does the work."""
-        return (await self._client.get(f"{self._services_url}/metrics")).text
+        """What the processes count that do the work."""
+        told = [await self._client.get(f"{url}/metrics") for url in self._services_urls]
+        return "".join([one.text for one in told])
 
     async def read(self, key: str) -> httpx.Response:
         return await self.post("/v1/get", key=key, public=1)
@@ -160,20 +163,20 @@ def _reader(lease: Lease | None) -> tuple[dict[str, str], dict[str, object]]:
 
 
 @asynccontextmanager
-async def _split_wire(store_url: str) -> AsyncIterator[Wire]:
+async def split_wire(store_url: str, limits: Limits = DEFAULT_LIMITS, **settings: Any) -> AsyncIterator[Wire]:
     """Five servers, as `holdfast serve gateway|leases|state|queue|txn` runs them."""
     async with (
-        split_services(store_url) as peers,
-        gateway_before(**peers) as server,
+        split_services(store_url, **settings) as peers,
+        gateway_before(limits=limits, **peers, **settings) as server,
         httpx.AsyncClient(base_url=url_of(server), timeout=20, verify=False) as client,
     ):
-        yield Wire(client, peers["peer_state"])
+        yield Wire(client, [peers[f"peer_{role}"] for role in SERVICES])
 
 
 @pytest.fixture(params=["lane", "asgi", "gateway", pytest.param("split", marks=pytest.mark.long)])
 async def wire(request: pytest.FixtureRequest) -> AsyncIterator[Wire]:
     if request.param == "split":
-        async with _split_wire(request.getfixturevalue("postgres_url")) as wire:
+        async with split_wire(request.getfixturevalue("postgres_url")) as wire:
             yield wire
         return
     app = with_identity(create_app(GatewaySettings.isolated(store="mem://")))
@@ -184,4 +187,4 @@ async def wire(request: pytest.FixtureRequest) -> AsyncIterator[Wire]:
         if request.param == "gateway":
             server = await stack.enter_async_context(gateway_before(services_url))
         client = httpx.AsyncClient(base_url=url_of(server), timeout=20, verify=False)
-        yield Wire(await stack.enter_async_context(client), services_url)
+        yield Wire(await stack.enter_async_context(client), [services_url])

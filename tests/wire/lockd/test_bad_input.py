@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.system.lease_wire import WireClient, plane
+from tests.system.lease_wire import IMPATIENT, WireClient, plane
 from tests.wire.lockd.bad_input import BadInput, BadRequest
+from tests.wire.lockd.conftest import split_wire
 from tests.wire.lockd.queue_bad_input import QueueBadInput
 
 SEED = 20260703
@@ -93,17 +96,32 @@ async def faults(port: int, method: str, path: str, count: int) -> list[str]:
     return found
 
 
+@asynccontextmanager
+async def door(request: pytest.FixtureRequest, shape: str) -> AsyncIterator[int]:
+    """The port of a plane of this shape."""
+    if shape == "split":
+        async with split_wire(str(request.getfixturevalue("postgres_url")), IMPATIENT) as wire:
+            yield wire.port
+        return
+    async with plane("mem://", is_express=shape == "lane") as port:
+        yield port
+
+
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    ("is_express", "count"),
+    ("shape", "count"),
     [
-        pytest.param(True, INPUTS, id="lane"),
-        pytest.param(False, INPUTS_BRIEF, id="asgi"),
-        pytest.param(False, INPUTS, id="asgi-long", marks=pytest.mark.long),
+        pytest.param("lane", INPUTS, id="lane"),
+        pytest.param("asgi", INPUTS_BRIEF, id="asgi"),
+        pytest.param("asgi", INPUTS, id="asgi-long", marks=pytest.mark.long),
+        pytest.param("split", INPUTS, id="split", marks=pytest.mark.long),
     ],
 )
-async def test_bad_input_is_refused_by_every_endpoint(is_express: bool, count: int) -> None:
+async def test_bad_input_is_refused_by_every_endpoint(
+    request: pytest.FixtureRequest, shape: str, count: int
+) -> None:
     found: list[str] = []
-    async with plane("mem://", is_express=is_express) as port:
+    async with door(request, shape) as port:
         known = await endpoints(port)
         for method, path in known:
             found += await faults(port, method, path, count)

@@ -14,7 +14,7 @@ from holdfast.common.server import ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 from tests.system.cli import serving
-from tests.wire.lockd.conftest import Wire
+from tests.wire.lockd.conftest import Wire, split_wire
 from tests.wire.lockd.test_leases import OTHER_XID, refusal
 
 JSON_BYTES_MAX = 300_000
@@ -24,6 +24,10 @@ EXTRA_BYTES_MAX = 64 * MIB
 
 @asynccontextmanager
 async def plane(store: str, door: str, json_bytes_max: int = JSON_BYTES_MAX) -> AsyncIterator[Wire]:
+    if door == "split":
+        async with split_wire(store, json_bytes_max=json_bytes_max) as wire:
+            yield wire
+        return
     app = create_app(GatewaySettings.isolated(store=store, json_bytes_max=json_bytes_max))
     options = ServeOptions(is_express=door == "lane", drain_grace_s=0)
     async with running(app, Listener("127.0.0.1:0"), options=options) as server:
@@ -33,19 +37,15 @@ async def plane(store: str, door: str, json_bytes_max: int = JSON_BYTES_MAX) -> 
             yield Wire(client)
 
 
-@pytest.fixture(params=["lane", "asgi"])
+@pytest.fixture(params=["lane", "asgi", pytest.param("split", marks=pytest.mark.long)])
 async def small_limit(request: pytest.FixtureRequest) -> AsyncIterator[Wire]:
     """A plane that takes no documents above JSON_BYTES_MAX."""
-    async with plane("mem://", request.param) as wire:
+    store = str(request.getfixturevalue("postgres_url")) if request.param == "split" else "mem://"
+    async with plane(store, request.param) as wire:
         yield wire
 
 
-@pytest.fixture(params=["lane", "asgi"])
-def door(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(params=["disk", "postgres"])
+@pytest.fixture
 def durable_store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgres":
         return str(request.getfixturevalue("postgres_url"))
@@ -166,6 +166,17 @@ async def test_a_mutation_above_the_limit_stages_nothing(small_limit: Wire) -> N
     assert b"more" not in mine.content
 
 
+@pytest.mark.parametrize(
+    ("durable_store", "door"),
+    [
+        ("disk", "lane"),
+        ("disk", "asgi"),
+        ("postgres", "lane"),
+        ("postgres", "asgi"),
+        pytest.param("postgres", "split", marks=pytest.mark.long),
+    ],
+    indirect=["durable_store"],
+)
 async def test_the_main_path_on_durable_stores(durable_store: str, door: str) -> None:
     body = spaced(200_000)
     async with plane(durable_store, door) as wire:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -11,7 +12,7 @@ from holdfast.common.server import ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 from tests.infra.gateway import LOOPBACK, url_of
-from tests.wire.lockd.conftest import Wire
+from tests.wire.lockd.conftest import Wire, split_wire
 from tests.wire.lockd.queue_wire import deliveries, dequeue, enqueue, take
 from tests.wire.lockd.test_leases import refusal
 
@@ -19,8 +20,12 @@ LARGE = b"0123456789abcdef" * 20_000
 
 
 @asynccontextmanager
-async def plane(**settings: object) -> AsyncIterator[Wire]:
-    app = create_app(GatewaySettings.isolated(**settings))
+async def plane(shape: str, store: str, **settings: Any) -> AsyncIterator[Wire]:
+    if shape == "split":
+        async with split_wire(store, **settings) as wire:
+            yield wire
+        return
+    app = create_app(GatewaySettings.isolated(store=store, **settings))
     async with (
         running(app, LOOPBACK, options=ServeOptions(drain_grace_s=0)) as server,
         httpx.AsyncClient(base_url=url_of(server), timeout=20) as client,
@@ -28,8 +33,15 @@ async def plane(**settings: object) -> AsyncIterator[Wire]:
         yield Wire(client)
 
 
-async def test_a_dequeue_may_be_allowed_to_bring_several_messages() -> None:
-    async with plane(store="mem://", queue_dequeue_batch_max=3) as wire:
+@pytest.fixture(params=["one", pytest.param("split", marks=pytest.mark.long)])
+def place(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """The shape of a plane, and the store below it."""
+    store = str(request.getfixturevalue("postgres_url")) if request.param == "split" else "mem://"
+    return str(request.param), store
+
+
+async def test_a_dequeue_may_be_allowed_to_bring_several_messages(place: tuple[str, str]) -> None:
+    async with plane(*place, queue_dequeue_batch_max=3) as wire:
         for _ in range(6):
             await enqueue(wire, "orders")
         plain = await take(wire, "orders")
@@ -42,8 +54,8 @@ async def test_a_dequeue_may_be_allowed_to_bring_several_messages() -> None:
     assert counts == [1, 2, 3]
 
 
-async def test_consumers_beyond_the_limit_are_told_that_the_queue_is_busy() -> None:
-    async with plane(store="mem://", queue_consumers_max=1, qrf_disabled=True) as wire:
+async def test_consumers_beyond_the_limit_are_told_that_the_queue_is_busy(place: tuple[str, str]) -> None:
+    async with plane(*place, queue_consumers_max=1, qrf_disabled=True) as wire:
         async with wire.stream("/v1/queue/watch", {"queue": "orders"}):
             waiting = {"queue": "orders", "owner": "w", "wait_seconds": 0}
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{wire.port}") as client:
@@ -54,8 +66,8 @@ async def test_consumers_beyond_the_limit_are_told_that_the_queue_is_busy() -> N
     assert refusal(refused) == (503, "queue_busy")
 
 
-async def test_times_are_those_of_the_settings() -> None:
-    async with plane(store="mem://", ttl_s_default="7s", ttl_s_max="20s") as wire:
+async def test_times_are_those_of_the_settings(place: tuple[str, str]) -> None:
+    async with plane(*place, ttl_s_default="7s", ttl_s_max="20s") as wire:
         await enqueue(wire, "orders")
         await enqueue(wire, "orders")
         plain = await dequeue(wire, "orders")
@@ -65,18 +77,21 @@ async def test_times_are_those_of_the_settings() -> None:
     assert long.message["visibility_timeout_seconds"] == 20
 
 
-@pytest.mark.parametrize("kind", ["disk", "postgres"])
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [("one", "disk"), ("one", "postgres"), pytest.param("split", "postgres", marks=pytest.mark.long)],
+)
 async def test_what_was_answered_holds_after_the_plane_was_restarted(
-    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+    request: pytest.FixtureRequest, tmp_path: Path, shape: str, kind: str
 ) -> None:
     store = str(request.getfixturevalue("postgres_url")) if kind == "postgres" else f"disk://{tmp_path}/store"
-    async with plane(store=store) as wire:
+    async with plane(shape, store) as wire:
         for payload in (b"one", LARGE, b"three"):
             await enqueue(wire, "orders", payload, {"X-Correlation-Id": "req-1"}, attributes={"a": 1})
         held = await dequeue(wire, "orders", visibility_timeout_seconds=60)
         late = await enqueue(wire, "late", delay_seconds=1)
 
-    async with plane(store=store) as wire:
+    async with plane(shape, store) as wire:
         large = await dequeue(wire, "orders")
         three = await dequeue(wire, "orders")
         empty = await take(wire, "orders")
