@@ -1,5 +1,7 @@
 """The window on a queue: what may leave next, what is out, and where the window ends."""
 
+import sys
+
 from holdfast.queue.window import Entry, Order, Place, Window
 from holdfast.storage.layers_pb2 import MessageState
 
@@ -148,3 +150,68 @@ def test_a_stream_is_told_once_when_its_delivery_ends() -> None:
     window.add(taken("c", 95, revision=3), 10)
 
     assert stream.names == ["a", "b"]
+
+
+def test_a_claim_that_ends_after_its_entry_was_offered_again_takes_it_out() -> None:
+    entry = ready("a")
+    window = window_of(entry)
+    window.pop()
+    window.offer(entry)
+
+    window.taken(entry, b"taken", taken("a", 50).state, 2)
+
+    assert (window.head(), window.out) == (None, 1)
+    assert window.advance(50) == [entry]
+
+
+def test_claims_that_end_late_do_not_wear_the_window_out() -> None:
+    window = Window(2)
+    for number in range(20):
+        entry = ready(f"{number}")
+        window.add(entry, 10)
+        window.pop()
+        window.offer(entry)
+        window.taken(entry, b"taken", taken("a", 50).state, 2)
+        window.forget(entry.message_id)
+
+    window.add(ready("last"), 10)
+
+    assert popped(window) == ["last"]
+
+
+def test_a_claim_of_an_entry_that_was_forgotten_meanwhile_is_known_to_be_out() -> None:
+    entry = ready("a")
+    window = window_of(entry)
+    window.pop()
+    window = Window(100)  # Everything is read again.
+
+    window.taken(entry, b"taken", taken("a", 50).state, 2)
+
+    assert window.out == 1
+
+
+def test_cutting_back_never_moves_the_horizon_away() -> None:
+    window = window_of(*[ready(f"{at_ms}", at_ms) for at_ms in (6, 7, 8, 9)], size_max=2)
+    window.set_horizon(Order(0, 5, "5"))
+
+    window.add(ready("1", 1), 10)
+
+    assert popped(window)[0] == "1"
+    assert window.gap(10) == Order(0, 5, "5")
+
+
+def test_the_order_of_delivery_is_tidied_up_when_most_of_it_is_no_longer_true() -> None:
+    window = Window(100)
+    window.add(ready("head", 0), 10)
+    before_bytes = sizes(window)
+    for number in range(50_000):
+        window.add(ready(f"{number}", 1), 10)
+        window.forget(f"{number}")
+
+    assert sizes(window) - before_bytes < 30_000 * 8
+    assert popped(window) == ["head"]
+
+
+def sizes(window: Window) -> int:
+    """What its lists take, without what is in them."""
+    return sum(sys.getsizeof(part) for part in vars(window).values() if isinstance(part, list))

@@ -112,12 +112,16 @@ class Window:
             self._add_waiting(entry, now_ms)
 
     def taken(self, entry: Entry, key: bytes, state: MessageState, revision: int) -> None:
-        """What was handed out is out now."""
+        """What was handed out is out now, also if it was offered or forgotten since: whoever claimed it had hung up."""
+        known = self._entries.get(entry.message_id)
+        if known is not None and known is not entry and known.revision >= revision:
+            return
+        if known is not None:
+            self._remove(known)
         entry.key = key
         entry.state = state
         entry.revision = revision
-        if self._entries.get(entry.message_id) is entry and entry.place is Place.HANDED:
-            self._add_out(entry)
+        self._add_out(entry)
 
     def extend(self, entry: Entry, state: MessageState, revision: int) -> None:
         """The lease of one that is out ends at another time."""
@@ -241,6 +245,10 @@ class Window:
     def _show(self, entry: Entry) -> None:
         entry.place = Place.VISIBLE
         heapq.heappush(self._visible, entry.order)
+        # Those that others took are in it until they are at its head, which takes for ever where nobody waits.
+        if len(self._visible) > 2 * len(self._entries) + SLACK_ENTRIES:
+            self._visible = [e.order for e in self._entries.values() if e.place is Place.VISIBLE]
+            heapq.heapify(self._visible)
 
     def _push_due(self, entry: Entry) -> None:
         heapq.heappush(self._due, (entry.due_ms, entry.message_id))
@@ -258,7 +266,7 @@ class Window:
             for entry in self._entries.values()
             if entry.state.priority == priority and self._is_waiting(entry)
         )
-        self._horizons[priority] = waiting[self._size_max - 1]
+        self.set_horizon(waiting[self._size_max - 1])  # What the window lacks already, it lacks still.
         for order in waiting[self._size_max :]:
             del self._entries[order.message_id]
         self._waiting[priority] = self._size_max
