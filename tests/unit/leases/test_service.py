@@ -15,9 +15,11 @@ from holdfast.state.staging import Expectation
 from holdfast.storage.disk.store import open_disk
 from holdfast.storage.layers import DOCUMENTS, held_range
 from holdfast.storage.leasing import Claim, FencingMismatch, LeaseExpired, LeaseRequired, TxnMismatch
+from holdfast.storage.local.shelf import MemoryShelf
+from holdfast.storage.local.store import LocalStore
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import Store
+from holdfast.storage.port import Batch, Store
 from holdfast.storage.resource import Decision, Member
 from holdfast.txn.coordinator import Coordinator
 from tests.infra.files import GatedFile
@@ -78,6 +80,24 @@ def clock() -> FakeClock:
 async def plane(store: Store, clock: FakeClock) -> AsyncIterator[Plane]:
     async with open_plane(store, clock) as opened:
         yield opened
+
+
+class DistantStore(LocalStore):
+    """As a database does: what was sent is carried out in its order, also when its sender has gone."""
+
+    def __init__(self, *, url: str, shelf: MemoryShelf, options: StoreOptions) -> None:
+        super().__init__(url=url, shelf=shelf, options=options)
+        self.way = asyncio.Event()
+        self.way.set()
+        self._turn = asyncio.Lock()
+
+    async def commit(self, batch: Batch) -> int:
+        return await asyncio.shield(asyncio.ensure_future(self._arrive(batch)))
+
+    async def _arrive(self, batch: Batch) -> int:
+        async with self._turn:
+            await self.way.wait()
+            return await super().commit(batch)
 
 
 async def turns(count: int = 30) -> None:
@@ -158,6 +178,23 @@ async def test_a_grant_that_nobody_waits_for_any_more_is_given_back(tmp_path: Pa
 
         GatedFile.gate.set()
         second = await plane.acquire(wait_s=None)
+
+        assert second.fencing_token == 2
+        assert len(await store.range(*held_range(), limit=10)) == 1
+
+
+async def test_a_grant_on_its_way_to_a_database_is_given_back_when_it_arrives_without_its_caller() -> None:
+    store = DistantStore(url="mem://", shelf=MemoryShelf(), options=StoreOptions())
+    async with open_plane(store) as plane:
+        store.way.clear()
+        asking = asyncio.create_task(plane.acquire(wait_s=None))
+        await turns()
+        asking.cancel()
+        await turns()
+
+        store.way.set()
+        async with asyncio.timeout(10):
+            second = await plane.acquire(wait_s=None)
 
         assert second.fencing_token == 2
         assert len(await store.range(*held_range(), limit=10)) == 1
@@ -292,6 +329,19 @@ async def test_create_only_refuses_a_key_that_was_ever_leased(plane: Plane) -> N
 
     with pytest.raises(AlreadyExists):
         await plane.acquire(is_create_only=True)
+
+
+async def test_create_only_is_refused_at_once_also_when_others_wait_for_the_key(plane: Plane) -> None:
+    await plane.acquire()
+    waiter = asyncio.create_task(plane.acquire(wait_s=None))
+    await turns()
+
+    for wait_s in (0.0, None):
+        with pytest.raises(AlreadyExists):
+            async with asyncio.timeout(5):
+                await plane.acquire(is_create_only=True, wait_s=wait_s)
+
+    waiter.cancel()
 
 
 @pytest.mark.parametrize("decision", list(Decision))

@@ -19,6 +19,7 @@ from holdfast.common.logging import get_logger
 from holdfast.leases.errors import AlreadyExists, TooManyWaiters, Waiting
 from holdfast.leases.expiry import Expiries
 from holdfast.leases.line import Lines, Ticket
+from holdfast.storage.keys import next_key
 from holdfast.storage.layers import DOCUMENTS, LEASES, held_key, held_members, held_range, member_of
 from holdfast.storage.layers_pb2 import Document, Lease
 from holdfast.storage.leasing import (
@@ -110,7 +111,8 @@ class LeaseService:
     async def acquire(self, wish: Wish) -> Grant:
         """The lease, or Waiting when the caller's patience ends first, or Draining when the server's end does.
         Cancelling leaves no lease and no waiter."""
-        if not self._lines.is_waited_for(wish.member):
+        if wish.is_create_only or not self._lines.is_waited_for(wish.member):
+            # Who asks for a new key overtakes nobody: it is refused at once if there is something to wait for.
             try:
                 return await self._grant(wish)
             except Waiting:
@@ -214,6 +216,8 @@ class LeaseService:
 
     async def _withdraw(self, member: Member, lease_id: str) -> None:
         async def withdraw(tx: Transaction) -> list[Member]:
+            # By a range, because that is compared in the order of commits: what is still on its way is not overlooked.
+            await tx.range(LEASES.key(*member), next_key(LEASES.key(*member)), limit=1, expected=True)
             lease = await LEASES.get(tx, *member)
             if lease is None or lease.lease_id != lease_id:
                 return []
