@@ -100,7 +100,9 @@ async def faults(port: int, method: str, path: str, count: int) -> list[str]:
 async def door(request: pytest.FixtureRequest, shape: str) -> AsyncIterator[int]:
     """The port of a plane of this shape."""
     if shape == "split":
-        async with split_wire(str(request.getfixturevalue("postgres_url")), IMPATIENT) as wire:
+        # Five servers in one loop are late at times; a request that is put off has not been looked at.
+        store = str(request.getfixturevalue("postgres_url"))
+        async with split_wire(store, IMPATIENT, qrf_disabled=True) as wire:
             yield wire.port
         return
     async with plane("mem://", is_express=shape == "lane") as port:
