@@ -189,6 +189,51 @@ async def test_a_follower_does_not_roll_back_on_its_own(node: Node) -> None:
     assert await node.decisions.replay(txn_id) is State.COMMIT
 
 
+async def test_a_replay_on_a_follower_asks_the_leader_before_it_rolls_back(node: Node) -> None:
+    node.follow(3)
+    node.other.answer("/v1/txn/decide", state="pending")
+    txn_id = new_xid()
+    await node.staged("a", txn_id, ttl_s=5)
+    assert await node.lead.replay(txn_id) is State.PENDING
+    node.clock.advance(10)
+    node.other.answer("/v1/txn/decide", state="commit")  # Decided there before the lease ran out.
+
+    assert await node.lead.replay(txn_id) is State.COMMIT
+
+    assert await node.document("a") == b'{"n":1}'
+    assert await node.lead.replay(txn_id) is State.COMMIT
+
+
+async def test_a_replay_on_a_follower_rolls_nothing_back_without_the_leader(node: Node) -> None:
+    node.follow(3)
+    node.other.answer("/v1/txn/decide", state="pending")
+    txn_id = new_xid()
+    await node.staged("a", txn_id, ttl_s=5)
+    node.clock.advance(10)
+    node.other.answers.clear()
+
+    with pytest.raises(TcNotLeader):
+        await node.lead.replay(txn_id)
+
+    record = await RECORDS.get(node.store, txn_id)
+    assert record is not None
+    assert record.state == "pending"
+
+
+async def test_what_the_leader_ends_by_a_replay_is_kept_until_it_has_reached_everybody(node: Node) -> None:
+    node.lead_with(3)
+    txn_id = new_xid()
+    await node.lead.decide(txn_id, Ask(State.PENDING, [Participant(FAR, "island-2")]))
+    node.clock.advance(60)
+    node.lead_with(4)
+
+    assert await node.lead.replay(txn_id) is State.ROLLBACK
+
+    record = await RECORDS.get(node.store, txn_id)
+    assert record is not None
+    assert (record.state, record.term) == ("rollback", 4)
+
+
 async def test_what_an_old_leader_has_decided_is_handed_to_the_new_one(node: Node) -> None:
     node.lead_with(3)
     txn_id = new_xid()

@@ -104,23 +104,36 @@ class Decisions:
 
         return await self._bring(txn_id, await self._store.transact(apply))
 
-    async def replay(self, txn_id: str) -> State:
-        """Apply what is recorded again; a pending transaction whose time is over is rolled back."""
+    async def replay(self, txn_id: str, *, term: int = 0, may_end: bool = True) -> State:
+        """Apply what is recorded again; a pending transaction whose time is over is rolled back by who `may_end` it."""
 
         async def replay(tx: Transaction) -> Outcome:
             record, marker = await self._coordinator.known(tx, txn_id)
             if record is None:
                 return _marked(marker)
-            if rules.state_of(record) is State.PENDING:
-                if await self.lives_until_ms(tx, txn_id, record) > self._clock.now_ms():
+            is_decided = rules.state_of(record) is not State.PENDING
+            if not is_decided:
+                if not may_end or not await self._is_over(tx, txn_id, record):
                     return Outcome(State.PENDING)
                 record.state = State.ROLLBACK
-                self._coordinator.metrics.recorded(tx, State.ROLLBACK)
-            return await self._advance(tx, txn_id, record, is_decided=True)
+            record.term = max(record.term, term)
+            return await self._advance(tx, txn_id, record, is_decided=is_decided)
 
         outcome = await self._store.transact(replay)
         await self._round(txn_id, outcome)
         return outcome.state
+
+    async def overdue(self, txn_id: str) -> list[Member] | None:
+        """Who takes part here in a pending transaction whose time is over; None: it is not."""
+
+        async def overdue(tx: Transaction) -> list[Member] | None:
+            record, _ = await self._coordinator.known(tx, txn_id)
+            if record is None or rules.state_of(record) is not State.PENDING:
+                return None
+            is_over = await self._is_over(tx, txn_id, record)
+            return rules.local_members(record, self.backend_hash) if is_over else None
+
+        return await self._store.transact(overdue)
 
     async def held(self, txn_id: str) -> list[Member]:
         """Who holds a lease of the transaction on this island."""
@@ -179,6 +192,9 @@ class Decisions:
         """A pending transaction lives as long as the last lease of it, or as it was told to."""
         held = await held_members(tx, txn_id)
         return max(record.expires_at_ms, await last_lease_ends_ms(tx, txn_id, held))
+
+    async def _is_over(self, tx: Transaction, txn_id: str, record: TxnRecord) -> bool:
+        return await self.lives_until_ms(tx, txn_id, record) <= self._clock.now_ms()
 
     async def _advance(self, tx: Transaction, txn_id: str, record: TxnRecord, *, is_decided: bool) -> Outcome:
         freed = rules.local_members(record, self.backend_hash)

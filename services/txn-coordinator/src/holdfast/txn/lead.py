@@ -70,6 +70,17 @@ class Lead:
         if self.is_clustered and self._leadership.term() is None:
             await self._decisions.decide(txn_id, ask._replace(term=self._leader().term))
 
+    async def replay(self, txn_id: str) -> State:
+        """Apply what is recorded again; what nobody ended in its time, only the leader ends."""
+        if not self.is_clustered:
+            return await self._decisions.replay(txn_id)
+        term = self._leadership.term()
+        if term is not None:
+            return await self._decisions.replay(txn_id, term=term)
+        state = await self._decisions.replay(txn_id, may_end=False)
+        members = await self._decisions.overdue(txn_id) if state is State.PENDING else None
+        return state if members is None else await self._follow(txn_id, State.ROLLBACK, members)
+
     async def resume(self, due: Due) -> None:
         """For the sweep: only the leader ends what nobody ended; the others ask it, and hand over what they know."""
         term = self._leadership.term() if self.is_clustered else 0

@@ -116,7 +116,7 @@ class TxnRoutes:
             request_model=ReplayRequest,
             is_body_optional=True,
             response_model=DecideAnswer,
-            errors=(*_STRANGER, *_BAD_ID, TxnNotFound),
+            errors=(*_STRANGER, *_BAD_ID, TxnNotFound, TcUnavailable, TcNotLeader),
             summary="Apply the recorded decision again; a transaction whose time is over is rolled back.",
             request_example={"txn_id": "…"},
             query_parameters=_QUERY,
@@ -159,7 +159,7 @@ class TxnRoutes:
     async def replay(self, request: Request, body: ReplayRequest | None) -> Answer:
         self._access.require_client(request)
         txn_id = _txn_id(body.txn_id if body is not None else None, request)
-        return _answer(txn_id, await self._decisions.replay(txn_id))
+        return _answer(txn_id, await self._lead.replay(txn_id))
 
     async def list(self, request: Request, body: None) -> Answer:
         self._access.require_client(request)
