@@ -62,6 +62,22 @@ async def test_a_waiter_gets_the_lease_when_its_holder_releases(wire: Wire) -> N
     assert (await waiting).token == 2
 
 
+async def test_a_waiter_that_hung_up_a_moment_before_the_release_gets_nothing(wire: Wire) -> None:
+    lease = await wire.acquire("w")
+    body = b'{"key":"w","owner":"gone","block_seconds":0}'
+    head = b"POST /v1/acquire HTTP/1.1\r\nHost: p\r\nContent-Length: %d\r\n\r\n" % len(body)
+    _, waiter = await asyncio.open_connection("127.0.0.1", wire.port)
+    waiter.write(head + body)
+    while "holdfast_lease_waiters 1" not in await wire.metrics():
+        await asyncio.sleep(0)
+
+    waiter.close()
+    await wire.release(lease)
+    second = await wire.post("/v1/acquire", {"key": "w", "owner": "here", "block_seconds": 10})
+
+    assert second.status_code == 200, second.text
+
+
 async def test_waiting_for_ever_ends_with_the_lease_of_the_holder(wire: Wire) -> None:
     await wire.acquire("w", ttl_seconds=1)
 
@@ -142,11 +158,11 @@ async def test_the_time_of_a_lease_has_a_default_and_a_maximum(wire: Wire, asked
     )
     described = (await wire.get("/v1/describe", key="k")).json()
 
-    # Seconds may turn between two requests; what was granted differs by far more.
-    assert abs(kept.json()["expires_at_unix"] - lease["expires_at_unix"]) <= 2
-    assert abs(described["expires_at_unix"] - lease["expires_at_unix"]) <= 2
+    # Seconds pass between two requests on a busy machine; what was granted differs by more.
+    assert abs(kept.json()["expires_at_unix"] - lease["expires_at_unix"]) <= 10
+    assert abs(described["expires_at_unix"] - lease["expires_at_unix"]) <= 10
     waiting = await wire.post("/v1/acquire", {"key": "k", "owner": "v", "block_seconds": -1})
-    assert granted - 2 <= waiting.json()["retry_after_seconds"] <= granted
+    assert granted - 10 <= waiting.json()["retry_after_seconds"] <= granted
 
 
 async def test_keepalive_answers_the_new_end_and_the_token(wire: Wire) -> None:
