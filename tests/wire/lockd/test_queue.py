@@ -33,7 +33,7 @@ UNKNOWN = "01a1e1b7-726b-7a9f-8c65-fb7a38489e73"
 
 
 def is_soon(seconds_from_now: int, unix: int) -> bool:
-    return abs(unix - time.time() - seconds_from_now) <= 10
+    return abs(unix - time.time() - seconds_from_now) <= 5
 
 
 async def test_an_enqueue_tells_what_it_stored(wire: Wire) -> None:
