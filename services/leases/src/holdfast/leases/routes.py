@@ -2,9 +2,10 @@
 
 import math
 import re
+from functools import partial
 
 from holdfast.common.drain import Drain, Draining
-from holdfast.common.express.message import Answer, Request, json_answer
+from holdfast.common.express.message import Answer, HandOver, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.fields import (
     InvalidFencingToken,
@@ -165,10 +166,12 @@ class LeaseRoutes:
             "fencing_token": grant.fencing_token,
             "correlation_id": request.correlation_id,
         }
-        return json_answer(
+        told = json_answer(
             answer,
             headers=[_token_header(grant.fencing_token), (b"x-key-version", b"%d" % grant.current.version)],
         )
+        give_back = partial(self.service.give_back, wish.member, grant)
+        return HandOver(told.status, told.body, told.headers, give_back)
 
     def _send_waiters_away(self) -> None:
         if hasattr(self, "service"):  # The gateway of a split plane only declares these routes.

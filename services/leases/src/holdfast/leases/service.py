@@ -214,6 +214,10 @@ class LeaseService:
         tx.put(held_key(txn_id, member), b"")
         return granted, current
 
+    def give_back(self, member: Member, grant: Grant) -> None:
+        """Its holder was gone before it could be told."""
+        self._spawn(self._withdraw(member, grant.lease_id))
+
     async def _withdraw(self, member: Member, lease_id: str) -> None:
         async def withdraw(tx: Transaction) -> list[Member]:
             # By a range, because that is compared in the order of commits: what is still on its way is not overlooked.

@@ -27,6 +27,8 @@ REFUSED: Final = 3
 Job = tuple[Route, Request, bool]
 
 _PROBE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_PROBE_ANSWER_S: Final = 0.01
+"""The lane looks at half-closed connections only now and then; until it does, a waiting client counts as there."""
 
 
 class Connection(HttpToolsProtocol):
@@ -108,6 +110,7 @@ class Connection(HttpToolsProtocol):
         if not has_begun_answer and self._http.get_http_version() != "1.0":
             # A 1xx answer is nothing to a client that waits, and brings a reset from one that is gone.
             self.transport.write(_PROBE)
+            self.loop.call_later(_PROBE_ANSWER_S, self.check_half_closed, self.lane.now_s)
         return True
 
     def check_half_closed(self, now_s: float) -> None:
