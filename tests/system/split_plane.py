@@ -73,6 +73,15 @@ class SplitPlane:
         process.start()
         self._processes[role] = process
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._ports[Role.GATEWAY]}"
+
+    def pid(self, role: Role) -> int:
+        pid = self._processes[role].pid
+        assert pid is not None
+        return pid
+
     async def restart(self, role: Role, failpoints: str = "") -> None:
         """Kill it if it lives, and wait until it is back."""
         self.kill(role)
@@ -103,9 +112,7 @@ class SplitPlane:
         try:
             for role in _CREATORS:
                 self.start(role, failpoints.get(role, ""))
-            async with httpx.AsyncClient(
-                base_url=f"http://127.0.0.1:{self._ports[Role.GATEWAY]}", timeout=40
-            ) as self.client:
+            async with httpx.AsyncClient(base_url=self.url, timeout=40) as self.client:
                 for role in _CREATORS:
                     await self.ready(role)
                 yield self

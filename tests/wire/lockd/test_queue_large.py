@@ -7,9 +7,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.infra.memory import MIB, taking_little_memory
 from tests.system.cli import serving
 from tests.wire.lockd.queue_wire import BOUNDARY, MULTIPART
-from tests.wire.lockd.test_large import EXTRA_BYTES_MAX, MIB, resident_bytes
 
 PIECE = bytes(range(256)) * 256
 META = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="meta"\r\n\r\n{{"queue":"large"}}\r\n'.encode()
@@ -48,29 +48,27 @@ def received(read: Iterator[bytes]) -> tuple[int, str]:
     return size_bytes, digest.hexdigest()
 
 
-@pytest.mark.parametrize("express", ["--express", "--no-express"])
-def test_64_mib_in_and_out_take_less_than_64_mb_of_memory(tmp_path: Path, express: str) -> None:
+def move_64_mib(client: httpx.Client) -> None:
+    """Messages in and out, each of 64 MiB."""
     pieces = 64 * MIB // len(PIECE)
     digest = hashlib.sha256(PIECE * pieces).hexdigest()
     asked = {"queue": "large", "owner": "worker", "wait_seconds": -1}
+    for is_payload_first in (False, True):
+        body = message(pieces, is_payload_first=is_payload_first)
+        enqueued = client.post("/v1/queue/enqueue", content=body, headers=MULTIPART)
+        with client.stream("POST", "/v1/queue/dequeue", json=asked) as read:
+            taken = received(read.iter_raw())
+
+        assert enqueued.status_code == 200, enqueued.text
+        assert enqueued.json()["payload_bytes"] == 64 * MIB
+        assert taken == (64 * MIB, digest)
+
+
+@pytest.mark.parametrize("express", ["--express", "--no-express"])
+def test_64_mib_in_and_out_take_less_than_64_mb_of_memory(tmp_path: Path, express: str) -> None:
     with (
         serving(tmp_path, "--listen", "127.0.0.1:0", express, "--qrf-disabled") as server,
         httpx.Client(base_url=server.url, timeout=120) as client,
+        taking_little_memory(server.process.pid),
     ):
-        pid = server.process.pid
-        client.post("/v1/queue/dequeue", json=asked)
-        before_bytes = resident_bytes(pid, "VmRSS")
-        Path(f"/proc/{pid}/clear_refs").write_text("5")  # From here on the peak counts anew.
-
-        for is_payload_first in (False, True):
-            body = message(pieces, is_payload_first=is_payload_first)
-            enqueued = client.post("/v1/queue/enqueue", content=body, headers=MULTIPART)
-            with client.stream("POST", "/v1/queue/dequeue", json=asked) as read:
-                taken = received(read.iter_raw())
-
-            assert enqueued.status_code == 200, enqueued.text
-            assert enqueued.json()["payload_bytes"] == 64 * MIB
-            assert taken == (64 * MIB, digest)
-        peak_bytes = resident_bytes(pid, "VmHWM")
-
-    assert peak_bytes - before_bytes < EXTRA_BYTES_MAX
+        move_64_mib(client)
