@@ -118,6 +118,15 @@ async def test_acquire_refuses_what_it_does_not_understand(
     assert refusal(await wire.post("/v1/acquire", body)) == (status, code)
 
 
+@pytest.mark.parametrize("path", ["acquire", "keepalive", "release"])
+async def test_a_body_above_the_limit_is_no_body_that_lockds_clients_know(wire: Wire, path: str) -> None:
+    body = {"key": "orders", "owner": "o" * (1 << 20)}
+
+    answer = await wire.post(f"/v1/{path}", body, {"X-Fencing-Token": "1"})
+
+    assert refusal(answer) == (400, "invalid_body")
+
+
 async def test_the_server_makes_up_a_key(wire: Wire) -> None:
     lease = await wire.acquire("")
 

@@ -224,6 +224,16 @@ async def test_metadata_without_a_usable_field_is_refused(wire: Wire, body: byte
     )
 
 
+async def test_metadata_above_its_limit_is_refused_as_any_other_that_cannot_be_used(wire: Wire) -> None:
+    lease = await wire.acquire("orders")
+
+    answer = await wire.post(
+        "/v1/metadata", b'{"query_hidden":true}' + b" " * 4096, lease.headers, key="orders"
+    )
+
+    assert refusal(answer) == (400, "invalid_metadata")
+
+
 async def test_the_header_hides_a_key_with_its_update_and_wins_over_the_body(wire: Wire) -> None:
     lease = await wire.acquire("orders")
 

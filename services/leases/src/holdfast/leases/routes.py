@@ -5,6 +5,7 @@ import re
 from functools import partial
 
 from holdfast.common.drain import Drain, Draining
+from holdfast.common.errors import InvalidBody
 from holdfast.common.express.message import Answer, HandOver, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.fields import (
@@ -98,6 +99,7 @@ class LeaseRoutes:
             request_example={"key": "orders", "owner": "worker-1", "ttl_seconds": 30, "block_seconds": 10},
             request_headers={"X-Txn-ID": "The transaction to join, when the body names none."},
             response_headers={**_TOKEN, "X-Key-Version": "The committed version of the key."},
+            body_limit_error=InvalidBody,
         )
         self._keepalive = router.add(
             "/v1/keepalive",
@@ -109,6 +111,7 @@ class LeaseRoutes:
             request_example={"key": "orders", "lease_id": "…", "txn_id": "…", "ttl_seconds": 30},
             request_headers={**_TOKEN, "X-Txn-ID": "The transaction of the lease; wins over the body."},
             response_headers=_TOKEN,
+            body_limit_error=InvalidBody,
             is_parsed_by_handler=True,
         )
         self._release = router.add(
@@ -120,6 +123,7 @@ class LeaseRoutes:
             summary="End a lease: publish what its transaction staged, or throw it away.",
             request_example={"key": "orders", "lease_id": "…", "txn_id": "…", "rollback": False},
             request_headers=_TOKEN,
+            body_limit_error=InvalidBody,
             is_parsed_by_handler=True,
         )
         router.add(

@@ -149,6 +149,7 @@ class StateRoutes:
             request_headers={**CLAIM, "X-If-Version": IF["X-If-Version"], **HIDDEN},
             response_headers=VERSION,
             body_limit_bytes=METADATA_BYTES_MAX,
+            body_limit_error=InvalidMetadata,
             is_parsed_by_handler=True,
         )
 
