@@ -94,13 +94,15 @@ class Dispatcher:
     async def load(self) -> None:
         """Read what is out, and the first of what is ready."""
         async with self._loading:
-            if self.is_loaded:
-                return
-            self.set_policy(await self._pages.policy())
-            async for page in self._pages.taken():
-                self._add_all(page)
-            await self._read_ready()
-            self.is_loaded = True
+            while not self.is_loaded:
+                window = self.window
+                self.set_policy(await self._pages.policy())
+                async for page in self._pages.taken():
+                    self._add_all(window, page)
+                await self._read_ready(window)
+                self.is_loaded = (
+                    window is self.window
+                )  # Else there was a reset meanwhile, and this one is no more.
         self.pump()
 
     def reset(self) -> None:
@@ -123,8 +125,9 @@ class Dispatcher:
     async def read_again(self, entries: Sequence[Entry]) -> None:
         """Somebody was faster, or nobody knows how a commit ended: see what became of these."""
         for entry in entries:
-            self.window.forget(entry.message_id)
             latest = await self._pages.latest(entry)
+            if self.window.get(entry.message_id) is entry:  # Else something newer was told meanwhile.
+                self.window.forget(entry.message_id)
             if latest is not None:
                 self.tell([latest])
 
@@ -132,37 +135,38 @@ class Dispatcher:
         self.policy = policy
         self._pace = Pace(policy.deliveries_per_s, self._clock.now_ms())
 
-    async def _read_ready(self) -> None:
+    async def _read_ready(self, window: Window) -> None:
         """One page of each priority: what a page shows of a priority is all of it but for the last one in it."""
         page = await self._pages.ready()
         while page:
-            self._add_all(page)
+            self._add_all(window, page)
             if len(page) < self._pages.size:
                 return
             last = page[-1].order
-            self.window.set_horizon(last)
+            window.set_horizon(last)
             page = await self._pages.ready(after_priority=last.priority)
 
     async def _read_behind(self, horizon: Order) -> None:
         """The next page of one priority."""
+        window = self.window  # After a reset the page is of no use: the new one has horizons of its own.
         self._has_missed = False
         page = await self._pages.ready_behind(horizon)
-        self.window.lift_horizon(horizon.priority)
-        self._add_all(page)
+        window.lift_horizon(horizon.priority)
+        self._add_all(window, page)
         if len(page) == self._pages.size or self._has_missed:
-            self.window.set_horizon(page[-1].order if page else horizon)
+            window.set_horizon(page[-1].order if page else horizon)
 
-    def _add_all(self, entries: Sequence[Entry]) -> None:
+    def _add_all(self, window: Window, entries: Sequence[Entry]) -> None:
         now_ms = self._clock.now_ms()
         for entry in entries:
-            self.window.add(entry, now_ms)
+            window.add(entry, now_ms)
 
     # -- what commits of this process tell
 
     def tell(self, entries: Sequence[Entry]) -> None:
         """These are ready or taken now."""
         self._has_missed = True  # A page that is being read may be older than these, and they lie behind it.
-        self._add_all(entries)
+        self._add_all(self.window, entries)
         self.pump()
 
     def taken(self, entry: Entry, key: bytes, state: MessageState, revision: int) -> None:
@@ -191,7 +195,7 @@ class Dispatcher:
         self._advance()
         entries: list[Entry] = []
         while len(entries) < count_max:
-            if self.window.gap(self._clock.now_ms()) is not None:
+            if not self.is_loaded or self.window.gap(self._clock.now_ms()) is not None:
                 await self._close_gaps_holding(entries)
                 if self._line and not entries:
                     return []
@@ -220,6 +224,8 @@ class Dispatcher:
     def join(self, count_max: int) -> Waiter:
         waiter = Waiter(count_max)
         self._line[waiter] = None
+        if not self.is_loaded:
+            self._surroundings.spawn(self._load_again())
         self.pump()
         return waiter
 
@@ -272,7 +278,12 @@ class Dispatcher:
 
     async def _close_gaps(self) -> None:
         async with self._reading:
-            while (horizon := self.window.gap(self._clock.now_ms())) is not None:
+            while True:
+                if not self.is_loaded:
+                    await self.load()
+                horizon = self.window.gap(self._clock.now_ms())
+                if horizon is None:
+                    return
                 await self._read_behind(horizon)
                 self._advance()
 
@@ -304,7 +315,8 @@ class Dispatcher:
     def set_timer(self) -> None:
         """Have `pump` called when time makes something ready."""
         due_ms = self.window.next_due_ms(self._clock.now_ms())
-        if self._line and self.policy.deliveries_per_s and self.window.head() is not None:
+        is_paced = self._pace.allowed(self._clock.now_ms()) == 0
+        if self._line and is_paced and self.window.head() is not None:
             next_ms = self._pace.next_ms()
             due_ms = next_ms if due_ms is None else min(due_ms, next_ms)
         if due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):
