@@ -35,9 +35,32 @@ FANOUT = {"tc_fanout_attempts": 3, "tc_fanout_delay_s_base": 0.001, "tc_fanout_d
 
 
 def shown(registry: Registry) -> list[str]:
-    """The lines of transactions, without those at zero."""
-    lines = registry.render().decode().splitlines()
+    """The lines of transactions, without those at zero and without times."""
+    lines = [line for line in registry.render().decode().splitlines() if "_duration_ms" not in line]
     return [line[13:] for line in lines if line.startswith("holdfast_txn_") and not line.endswith(" 0")]
+
+
+def timed(registry: Registry) -> list[str]:
+    """What took its time, and how often."""
+    lines = registry.render().decode().splitlines()
+    name = "_duration_ms_milliseconds_count"
+    return [
+        line[13:].replace(name, "") for line in lines if line.startswith("holdfast_txn_") and name in line
+    ]
+
+
+async def test_what_takes_its_time_is_timed_by_how_it_ended(plane: Plane) -> None:
+    txn_id = new_xid()
+    with pytest.raises(TxnFanoutFailed):
+        await plane.decisions.decide(txn_id, Ask(State.COMMIT, [FAR]))
+    await plane.decisions.decide(new_xid(), ask(State.COMMIT, A))
+    await plane.decisions.replay(txn_id)
+
+    assert timed(plane.registry) == [
+        'decide{result="txn_fanout_failed"} 1',
+        'decide{result="ok"} 1',
+        'replay{result="ok"} 1',
+    ]
 
 
 async def test_a_decision_is_counted_once_however_often_it_is_asked_for(plane: Plane) -> None:

@@ -28,12 +28,28 @@ class OperationMetrics:
         self._duration.labels().observe(duration_s * 1000)
 
 
+class Timing:
+    """`holdfast.txn.replay.duration_ms`: how long something of no namespace took, by how it ended."""
+
+    __slots__ = ("_duration",)
+
+    def __init__(self, registry: Registry, name: str, help_text: str) -> None:
+        self._duration = registry.histogram(f"{name}.duration_ms", help_text, ("result",), unit="ms")
+
+    def observed(self) -> "Observation":
+        """A block that is timed."""
+        return Observation(self, "")
+
+    def count(self, namespace: str, result: str, duration_s: float) -> None:
+        self._duration.labels(result).observe(duration_s * 1000)
+
+
 class Observation:
     """One call: its result is `ok`, or the code of the error that it ends with."""
 
     __slots__ = ("_metrics", "_namespace", "_started_s")
 
-    def __init__(self, metrics: OperationMetrics, namespace: str) -> None:
+    def __init__(self, metrics: OperationMetrics | Timing, namespace: str) -> None:
         self._metrics = metrics
         self._namespace = namespace
 

@@ -98,7 +98,8 @@ class ServiceCourier:
         problems: list[str] = []
         if here:
             try:
-                await self._apply(txn_id, decision, here)
+                with self._metrics.apply.observed():
+                    await self._apply(txn_id, decision, here)
                 reached.append(self._backend_hash)
             except HoldfastError as error:
                 _log.warn("txn.apply.failed", txn_id=txn_id, reason=error.detail)

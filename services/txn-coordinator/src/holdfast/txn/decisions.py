@@ -50,6 +50,7 @@ class Decisions:
     ) -> None:
         self._store = store
         self._coordinator = coordinator
+        self._metrics = coordinator.metrics
         self._clock = clock
         self._freer = freer
         self._courier: Courier = courier or NoCourier()
@@ -70,7 +71,8 @@ class Decisions:
             is_decided = record is not None and rules.state_of(record) is not State.PENDING
             return await self._advance(tx, txn_id, found, is_decided=is_decided)
 
-        return await self._bring(txn_id, await self._store.transact(decide))
+        with self._metrics.decide.observed():
+            return await self._bring(txn_id, await self._store.transact(decide))
 
     async def settle(self, txn_id: str, decision: Decision) -> State:
         """A lease of the transaction ends in another process, and with it the transaction."""
@@ -82,7 +84,8 @@ class Decisions:
             state = await self._coordinator.follow(tx, txn_id, record, decision)
             return Outcome(state, record)
 
-        return await self._bring(txn_id, await self._store.transact(settle))
+        with self._metrics.decide.observed():
+            return await self._bring(txn_id, await self._store.transact(settle))
 
     async def settle_single(self, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         """The same for a lease that is no part of a transaction of several; its own service ends it."""
@@ -119,8 +122,9 @@ class Decisions:
             record.term = max(record.term, term)
             return await self._advance(tx, txn_id, record, is_decided=is_decided)
 
-        outcome = await self._store.transact(replay)
-        await self._round(txn_id, outcome)
+        with self._metrics.replay.observed():
+            outcome = await self._store.transact(replay)
+            await self._round(txn_id, outcome)
         return outcome.state
 
     async def overdue(self, txn_id: str) -> list[Member] | None:
@@ -164,7 +168,7 @@ class Decisions:
 
     async def resume(self, due: Due, *, term: int = 0) -> None:
         """For the sweep: go on with what is due. A stale entry of the order goes."""
-        metrics = self._coordinator.metrics
+        metrics = self._metrics
 
         async def resume(tx: Transaction) -> Outcome:
             record = await RECORDS.get(tx, due.txn_id)

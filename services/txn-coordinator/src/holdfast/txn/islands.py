@@ -43,9 +43,10 @@ class IslandCourier:
         for one in record.participants:
             if not one.is_applied:
                 groups.setdefault(one.backend_hash, []).append(one)
-        problems = await asyncio.gather(
-            *(self._bring(txn_id, record, island, group) for island, group in groups.items())
-        )
+        with self._metrics.fanout.observed():
+            problems = await asyncio.gather(
+                *(self._bring(txn_id, record, island, group) for island, group in groups.items())
+            )
         reached = [island for island, problem in zip(groups, problems, strict=True) if not problem]
         return Brought(reached, [problem for problem in problems if problem])
 

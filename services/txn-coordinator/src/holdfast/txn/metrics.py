@@ -3,6 +3,7 @@
 from typing import Final
 
 from holdfast.common.metrics import Registry
+from holdfast.common.operation_metrics import Timing
 from holdfast.storage.port import Transaction
 from holdfast.txn.rules import State
 
@@ -18,6 +19,16 @@ class TxnMetrics:
     """Counted where it happens; what is in doubt is as of the sweep's last look."""
 
     def __init__(self, registry: Registry) -> None:
+        def timing(name: str, help_text: str) -> Timing:
+            return Timing(registry, f"holdfast.txn.{name}", help_text)
+
+        self.decide = timing("decide", "From the wish to end a transaction until everybody was told.")
+        self.apply = timing(
+            "apply", "From a recorded decision until the services of this island followed it."
+        )
+        self.fanout = timing("fanout", "One round of a decision to other islands.")
+        self.replay = timing("replay", "Replays of what is recorded.")
+        self.sweep = timing("sweep", "One look at what is due.")
         self._recorded = registry.counter(
             "holdfast.txn.decisions.recorded", "Decisions that stand, by what was decided.", ("state",)
         )

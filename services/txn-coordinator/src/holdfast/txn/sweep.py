@@ -68,7 +68,8 @@ class Sweep:
             self._earlier.clear()
             self._next_ms = self._clock.now_ms() + self._interval_ms
             try:
-                is_more = await self.sweep()
+                with self._metrics.sweep.observed():
+                    is_more = await self.sweep()
                 self._next_ms = min(self._next_ms, await self._first_due_ms())
             except HoldfastError as error:
                 _log.warn("txn.sweep.failed", reason=error.detail)
