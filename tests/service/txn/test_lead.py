@@ -1,11 +1,13 @@
 """Who decides in a cluster, and what becomes of what an old leader knew: two stores, a leader that a test appoints."""
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
 
 from holdfast.common.ids import new_xid
+from holdfast.common.wire_errors import error_answer
 from holdfast.queue.errors import NoMessages
 from holdfast.queue.messages import DequeueOrder, EnqueueOrder, LeaseClaim, NackOrder, QueueAddress
 from holdfast.storage.internal_call import Forwarded
@@ -146,6 +148,23 @@ async def test_a_refusal_of_the_leader_is_passed_on(node: Node) -> None:
         await node.lead.decide(new_xid(), Ask(State.COMMIT))
 
     assert (refused.value.code, refused.value.status) == ("tc_term_stale", 409)
+
+
+async def test_a_refusal_that_is_passed_on_still_says_whom_to_ask_and_when() -> None:
+    refused = Forwarded(
+        503,
+        {"error": "tc_unavailable", "leader_endpoint": "https://other", "retry_after_seconds": 2, "else": 1},
+    )
+
+    answer = error_answer(refused)
+
+    assert json.loads(answer.body) == {
+        "error": "tc_unavailable",
+        "detail": "the other service answered 503",
+        "leader_endpoint": "https://other",
+        "retry_after_seconds": 2,
+    }
+    assert (b"retry-after", b"2") in answer.headers
 
 
 async def test_a_refusal_that_names_no_code_keeps_its_status(node: Node) -> None:

@@ -1,5 +1,6 @@
 """One call of a process of the plane to another about a transaction: JSON out, JSON or the other side's refusal in."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -17,10 +18,19 @@ class Forwarded(HoldfastError):
 
     def __init__(self, status: int, members: dict[str, Any]) -> None:
         code, detail = members.get("error"), members.get("detail")
-        super().__init__(detail if isinstance(detail, str) else f"the other service answered {status}")
+        retry_after_s = members.get("retry_after_seconds")
+        super().__init__(
+            detail if isinstance(detail, str) else f"the other service answered {status}",
+            retry_after_s=retry_after_s if isinstance(retry_after_s, int) else None,
+        )
+        leader_endpoint = members.get("leader_endpoint")
+        self._leader_endpoint = leader_endpoint if isinstance(leader_endpoint, str) else ""
         if isinstance(code, str):
             # What stands for all errors of a class is this one's own here.
             self.__dict__.update(code=code, status=status)
+
+    def fields(self) -> Mapping[str, str | int]:
+        return {"leader_endpoint": self._leader_endpoint}
 
 
 async def call_internal(
