@@ -1,12 +1,18 @@
 """A message with a TTL goes when it is over, though nobody asks for it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from holdfast.common.errors import NotReady
+from holdfast.common.ids import new_xid
+from holdfast.queue.bonds import Neighbours
 from holdfast.queue.records import MESSAGES, READY, TAKEN, deadline_bounds
-from holdfast.storage.port import Store
+from holdfast.queue.service import QueueService
+from holdfast.storage.port import Store, Transaction
+from holdfast.storage.resource import Decision, Member
+from holdfast.txn.coordinator import Coordinator
 from tests.service.queue.words import ORDERS, Queue
 
 
@@ -72,3 +78,40 @@ async def test_acked_nacked_and_buried_messages_leave_no_deadline_behind(queue: 
 
     assert await count(queue.store) == 0
     assert len(await queue.service.dead_letters(ORDERS, 10)) == 1
+
+
+class AwayCoordinator(Coordinator):
+    """In another process, and that one is away at first."""
+
+    is_away = True
+
+    async def decide(
+        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
+    ) -> None:
+        if self.is_away:
+            raise NotReady("the coordinator does not answer")
+        await super().decide(tx, txn_id, decision, members)
+
+
+async def test_a_coordinator_that_is_away_holds_up_only_the_messages_it_has_to_decide_on(
+    store: Store,
+) -> None:
+    before = Queue(store)
+    await before.enqueue(ttl_s=1)
+    await before.dequeue(visibility_s=2, txn_id=new_xid())
+    await before.enqueue(ttl_s=3)
+    before.clock.advance(5)
+    coordinator = AwayCoordinator(before.steady)
+    after = QueueService(store, before.steady, Neighbours(coordinator, before.leases, before.state))
+    coordinator.enlist(after)
+
+    async with after.running():
+        async with asyncio.timeout(30), store.watch(*MESSAGES.bounds(*ORDERS)) as changes:
+            async for _ in changes:
+                break
+        left = await count(store)
+        coordinator.is_away = False
+        await wait_until_gone(store)
+
+    assert left == 3  # The message, its delivery and its deadline.
+    assert await count(store) == 0

@@ -3,6 +3,7 @@
 import asyncio
 
 from holdfast.common.clock import SteadyClock
+from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
 from holdfast.queue.ending import Endings
 from holdfast.queue.feed import is_shared
@@ -45,15 +46,26 @@ class Deadlines:
     async def _end_due(self) -> None:
         """All that are over by now; what follows is remembered as the next one."""
         start, end = deadline_bounds()
+        self._next_ms = None
         while True:
-            self._next_ms = None
             records = await self._store.range(start, end, limit=PAGE_ENTRIES)
             due = [record for record in records if self._is_due(record)]
             for record in due:
-                if (later_ms := await self._endings.end_by_deadline(record)) is not None:
+                if (later_ms := await self._end(record)) is not None:
                     self.told(later_ms)
             if len(due) < PAGE_ENTRIES:
                 return
+            start = due[-1].key + b"\x00"
+
+    async def _end(self, record: Record) -> int | None:
+        """Returns when to look at it again. One that somebody else has to decide on first holds up no other."""
+        try:
+            return await self._endings.end_by_deadline(record)
+        except StorageError:
+            raise
+        except HoldfastError as error:
+            _log.warn("queue.deadline.undecided", reason=error.detail)
+            return self._clock.now_ms() + int(RETRY_S * 1000)
 
     def _is_due(self, record: Record) -> bool:
         deadline_ms, _, _ = deadline_of(record.key)
