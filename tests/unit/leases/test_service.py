@@ -221,6 +221,16 @@ async def test_waiters_are_woken_by_the_expiry_itself(store: Store) -> None:
         assert second.fencing_token == 2
 
 
+async def test_what_ends_by_time_alone_is_counted(store: Store) -> None:
+    async with open_plane(store, SystemClock()) as plane:
+        ended = asyncio.get_running_loop().create_future()
+        plane.leases.on_expired = ended.set_result
+        await plane.acquire(ttl_s=1)
+
+        async with asyncio.timeout(20):
+            assert await ended == 1
+
+
 async def test_an_expired_holder_is_refused_everywhere(plane: Plane, clock: FakeClock) -> None:
     grant = await plane.acquire(ttl_s=10)
     await plane.update(A, grant, b"1")

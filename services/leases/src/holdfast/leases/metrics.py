@@ -18,6 +18,10 @@ class LeaseMetrics:
 
     def watch(self, service: LeaseService) -> None:
         """Show the levels of a service from now on."""
+        cleared = self._registry.counter(
+            "holdfast.sweep.lease.cleared", "Leases that nobody released in time, ended by the server."
+        )
+        service.on_expired = cleared.labels().inc
         self._registry.gauge(
             "holdfast.lease.active", "Leases that are held.", callback=lambda: float(service.active)
         )

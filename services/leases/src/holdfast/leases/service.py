@@ -80,6 +80,7 @@ class LeaseService:
         self._decider = decider
         self._clock = clock
         self._on_end = on_end
+        self.on_expired: Callable[[int], None] = lambda count: None
         self._lines = Lines()
         self._is_closed_to_waiters = False
         self._expiries = Expiries(clock, self._expire)
@@ -399,7 +400,9 @@ class LeaseService:
             return await self._end_if_over(tx, member)
 
         try:
-            self.freed(await self._store.transact(expire))
+            freed = await self._store.transact(expire)
+            self.freed(freed)
+            self.on_expired(len(freed))
         except HoldfastError as error:
             _log.warn("lease.expire.failed", reason=error.detail)
             self._expiries.set(member, self._clock.now_ms() + int(EXPIRE_RETRY_S * 1000))
