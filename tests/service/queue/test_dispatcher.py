@@ -161,3 +161,22 @@ async def test_a_consumer_that_no_pace_holds_up_is_not_looked_at_again_and_again
 
     dispatcher.close()
     assert len(looks) <= 1
+
+
+@pytest.mark.parametrize("order", [{}, {"with_state": True}])
+async def test_a_claim_that_arrives_after_its_caller_hung_up_is_given_back(
+    queue: Queue, store: DistantStore, order: dict[str, object]
+) -> None:
+    message = await queue.enqueue()
+    store.is_open.clear()
+    gone = asyncio.create_task(queue.dequeue(**order))
+    await steps(5)
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    await steps(5)
+    store.is_open.set()
+
+    delivery = await asyncio.wait_for(queue.dequeue(wait_s=None), 10)
+
+    assert delivery.message.message_id == message.message_id
+    assert delivery.message.attempts == 1

@@ -91,3 +91,22 @@ async def test_a_pause_holds_in_the_other_process_too(pair: tuple[Queue, Queue])
     await here.service.resume(ORDERS)
 
     assert (await asyncio.wait_for(waiting, 30)).message.attempts == 1
+
+
+@pytest.mark.parametrize("wait_ms", range(0, 8))
+async def test_a_consumer_that_hangs_up_at_any_moment_of_its_claim_keeps_nothing(
+    pair: tuple[Queue, Queue], wait_ms: int
+) -> None:
+    here, _ = pair
+    message = await here.enqueue()
+    gone = asyncio.create_task(here.dequeue(wait_s=None, visibility_s=600))
+    await asyncio.sleep(wait_ms / 1000)
+    gone.cancel()
+    [outcome] = await asyncio.gather(gone, return_exceptions=True)
+    if isinstance(outcome, Delivery):
+        await here.service.give_back([outcome])
+
+    delivery = await asyncio.wait_for(here.dequeue(wait_s=None), 30)
+
+    assert delivery.message.message_id == message.message_id
+    assert delivery.message.attempts == 1

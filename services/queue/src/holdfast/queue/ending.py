@@ -157,6 +157,8 @@ class Endings:
         """A delivery that was never sent, if it is still the one of this lease."""
 
         async def give_back(tx: Transaction) -> None:
+            # Read with its message, so that the store checks both behind a claim that may still be on its way there.
+            await tx.get(keys_of(address).message(message_id))
             state = await TAKEN.get(tx, *address, message_id)
             if state is not None and state.lease_id == lease_id:
                 records.leave(tx, keys_of(address), message_id, state)
