@@ -22,6 +22,7 @@ from holdfast.queue.messages import (
     Message,
     QueueAddress,
 )
+from holdfast.queue.pages import CACHED_MESSAGE_BYTES_MAX
 from holdfast.queue.records import Writes, keys_of
 from holdfast.queue.view import WallTime, message_view
 from holdfast.queue.window import Entry
@@ -43,7 +44,8 @@ class Arrival(NamedTuple):
     state: MessageState
 
     def entry(self, revision: int) -> Entry:
-        return Entry(self.message_id, self.place, revision, self.state, self.message)
+        is_small = self.message.ByteSize() <= CACHED_MESSAGE_BYTES_MAX
+        return Entry(self.message_id, self.place, revision, self.state, self.message if is_small else None)
 
 
 class Arrivals:

@@ -42,12 +42,13 @@ class Dispatchers:
         return self._queues.get(address)
 
     async def loaded(self, address: QueueAddress) -> Dispatcher:
-        queue = self._queues.get(address)
-        if queue is None:
-            queue = self._open(address)
-        if not queue.is_loaded:
-            await queue.load()
-        return queue
+        while True:
+            queue = self._queues.get(address) or self._open(address)
+            if queue.is_loaded:
+                return queue
+            await (
+                queue.load()
+            )  # Whoever waited for somebody else's load may find that it was forgotten since.
 
     def tell(self, address: QueueAddress, entries: Sequence[Entry]) -> None:
         queue = self._queues.get(address)
@@ -76,16 +77,16 @@ class Dispatchers:
             queue.reset()
 
     def _open(self, address: QueueAddress) -> Dispatcher:
+        if len(self._queues) >= QUEUES_MAX:
+            self._forget_idle()
         queue = Dispatcher(address, self._store, self._clock, self, self._limits)
         self._queues[address] = queue
-        if len(self._queues) > QUEUES_MAX:
-            self._forget_idle()
         return queue
 
     def _forget_idle(self) -> None:
         """The oldest half of those that nobody waits at."""
-        idle = [queue for queue in self._queues.values() if queue.is_idle and queue.is_loaded]
-        for queue in idle[: len(idle) // 2]:
+        idle = [queue for queue in self._queues.values() if queue.is_idle]
+        for queue in idle[: (len(idle) + 1) // 2]:
             queue.close()
             del self._queues[queue.address]
 

@@ -1,0 +1,29 @@
+"""The dispatchers of a process: what it keeps of queues has a bound."""
+
+from holdfast.queue.dispatchers import QUEUES_MAX, Dispatchers
+from holdfast.queue.limits import QueueLimits
+from holdfast.queue.messages import QueueAddress
+from holdfast.storage.errors import StoreUnavailable
+from holdfast.storage.port import Record
+from tests.service.queue.distance import DistantStore
+from tests.service.queue.words import Queue
+
+
+class AwayStore(DistantStore):
+    """A store that answers nothing."""
+
+    async def get(self, key: bytes) -> Record | None:
+        raise StoreUnavailable("away")
+
+
+async def test_queues_that_could_not_be_read_are_forgotten_too() -> None:
+    queue = Queue(AwayStore())
+    dispatchers = Dispatchers(queue.store, queue.steady, lambda _, __: True, QueueLimits())
+
+    for number in range(2 * QUEUES_MAX):
+        try:
+            await dispatchers.loaded(QueueAddress("default", f"queue-{number}"))
+        except StoreUnavailable:
+            continue
+
+    assert len(list(dispatchers)) <= QUEUES_MAX
