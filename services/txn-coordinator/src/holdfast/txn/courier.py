@@ -25,6 +25,7 @@ from holdfast.storage.resource_routes import APPLY_PATH, RM_KEEP_PATH
 from holdfast.txn import rules
 from holdfast.txn.errors import TxnFanoutFailed
 from holdfast.txn.metrics import TxnMetrics
+from holdfast.txn.watchdog import watched
 
 ROUNDS_MAX = 8  # So often may a holder stage more between the round to state and the one to leases.
 
@@ -98,7 +99,7 @@ class ServiceCourier:
         problems: list[str] = []
         if here:
             try:
-                with self._metrics.apply.observed():
+                with watched(self._metrics.apply, "apply", txn_id):
                     await self._apply(txn_id, decision, here)
                 reached.append(self._backend_hash)
             except HoldfastError as error:

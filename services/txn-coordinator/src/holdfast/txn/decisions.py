@@ -20,6 +20,7 @@ from holdfast.txn.courier import Courier, NoCourier
 from holdfast.txn.errors import TxnFanoutFailed, TxnNotFound, TxnPending
 from holdfast.txn.records import RECORDS, Due, put_record
 from holdfast.txn.rules import Ask, Participant, State
+from holdfast.txn.watchdog import watched
 
 ROUNDS_MAX = 4  # To those who join while a decision is brought.
 
@@ -71,7 +72,7 @@ class Decisions:
             is_decided = record is not None and rules.state_of(record) is not State.PENDING
             return await self._advance(tx, txn_id, found, is_decided=is_decided)
 
-        with self._metrics.decide.observed():
+        with watched(self._metrics.decide, "decide", txn_id):
             return await self._bring(txn_id, await self._store.transact(decide))
 
     async def settle(self, txn_id: str, decision: Decision) -> State:
@@ -84,7 +85,7 @@ class Decisions:
             state = await self._coordinator.follow(tx, txn_id, record, decision)
             return Outcome(state, record)
 
-        with self._metrics.decide.observed():
+        with watched(self._metrics.decide, "decide", txn_id):
             return await self._bring(txn_id, await self._store.transact(settle))
 
     async def settle_single(self, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
@@ -122,7 +123,7 @@ class Decisions:
             record.term = max(record.term, term)
             return await self._advance(tx, txn_id, record, is_decided=is_decided)
 
-        with self._metrics.replay.observed():
+        with watched(self._metrics.replay, "replay", txn_id):
             outcome = await self._store.transact(replay)
             await self._round(txn_id, outcome)
         return outcome.state

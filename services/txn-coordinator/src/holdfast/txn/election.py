@@ -110,7 +110,7 @@ class Election:
         """Stop leading and tell the peers, so that another one need not wait for the end of the lease."""
         reign, self._reign = self._reign, None
         if reign is not None:
-            _log.info("tc.leader.resigned", term=reign.term)
+            _log.info("tc.leader.stepped_down", term=reign.term)
             await self._ballot.release(reign.term, reign.peers)
 
     async def _pause(self, pause_s: float) -> None:
@@ -173,7 +173,7 @@ class Election:
     async def _renew(self, reign: _Reign) -> float:
         began_ms = self.now_ms()
         if began_ms >= reign.until_ms:
-            _log.warn("tc.leader.lost", term=reign.term, quorum=self._quorum)
+            _log.warn("tc.leader.renew.failed", term=reign.term, quorum=self._quorum)
             await self.resign()
             return self._backoff_s()
 

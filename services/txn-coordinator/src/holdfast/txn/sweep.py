@@ -17,6 +17,7 @@ from holdfast.txn.lead import Lead
 from holdfast.txn.listing import in_doubt
 from holdfast.txn.metrics import TxnMetrics
 from holdfast.txn.records import MARKERS, Due, due_bounds, marker_due_bounds
+from holdfast.txn.watchdog import watched
 
 PAGE = 128
 AT_ONCE_MAX = 16
@@ -68,7 +69,7 @@ class Sweep:
             self._earlier.clear()
             self._next_ms = self._clock.now_ms() + self._interval_ms
             try:
-                with self._metrics.sweep.observed():
+                with watched(self._metrics.sweep, "sweep"):
                     is_more = await self.sweep()
                 self._next_ms = min(self._next_ms, await self._first_due_ms())
             except HoldfastError as error:
@@ -91,6 +92,8 @@ class Sweep:
         if markers:
             await self._forget([Due(record) for record in markers])
             self._metrics.swept("cleanup_deleted", len(markers))
+        if due or markers:
+            _log.debug("txn.sweeper.summary", due=len(due), cleanup_deleted=len(markers))
         if now_ms >= self._next_look_ms:
             self._next_look_ms = (
                 now_ms + self._interval_ms
