@@ -183,6 +183,28 @@ async def test_a_grant_that_nobody_waits_for_any_more_is_given_back(tmp_path: Pa
         assert len(await store.range(*held_range(), limit=10)) == 1
 
 
+async def test_waiters_hear_of_a_release_whose_caller_did_not_wait_for_the_answer(tmp_path: Path) -> None:
+    GatedFile.gate.set()
+    options = StoreOptions(journal_segment_bytes=1 << 20, free_bytes_min=0)
+    async with open_disk(tmp_path, options, file_factory=GatedFile) as store, open_plane(store) as plane:
+        grant = await plane.acquire(A)
+        other = await plane.acquire(B, txn_id=grant.txn_id)
+        waiters = [asyncio.create_task(plane.acquire(member, wait_s=None)) for member in (A, B)]
+        await turns()
+        GatedFile.gate.clear()
+        releasing = asyncio.create_task(plane.release(B, other))
+        await turns()
+        releasing.cancel()
+        await turns()
+        assert releasing.cancelled()
+
+        GatedFile.gate.set()
+        async with asyncio.timeout(10):
+            tokens = [(await waiter).fencing_token for waiter in waiters]
+
+        assert tokens == [2, 2]
+
+
 async def test_a_grant_on_its_way_to_a_database_is_given_back_when_it_arrives_without_its_caller() -> None:
     store = DistantStore(url="mem://", shelf=MemoryShelf(), options=StoreOptions())
     async with open_plane(store) as plane:

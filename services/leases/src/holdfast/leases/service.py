@@ -173,6 +173,7 @@ class LeaseService:
         except asyncio.CancelledError:
             # The commit may still happen. Nobody is left to hold what it grants, so it is given back.
             self._spawn(self._withdraw(wish.member, lease_id))
+            self._spawn(self._tell_of_free(freed))
             raise
         self._expiries.set(wish.member, lease.expires_at_ms)
         self.freed([member for member in freed if member != wish.member])
@@ -221,9 +222,7 @@ class LeaseService:
 
     async def _withdraw(self, member: Member, lease_id: str) -> None:
         async def withdraw(tx: Transaction) -> list[Member]:
-            # By a range, because that is compared in the order of commits: what is still on its way is not overlooked.
-            await tx.range(LEASES.key(*member), next_key(LEASES.key(*member)), limit=1, expected=True)
-            lease = await LEASES.get(tx, *member)
+            lease = await _lease_in_the_end(tx, member)
             if lease is None or lease.lease_id != lease_id:
                 return []
             LEASES.put(tx, _cleared(lease, self._clock.now_ms()), *member)
@@ -262,18 +261,39 @@ class LeaseService:
     async def release(self, member: Member, claim: Claim, decision: Decision) -> None:
         """End the lease and its transaction. A lease that is gone is no error: it may be the second try."""
 
-        async def release(tx: Transaction) -> list[Member]:
-            try:
-                lease = await self._checked(tx, member, claim, self._clock.now_ms())
-            except LeaseExpired:
-                return await self._end_if_over(tx, member)
-            except (LeaseRequired, FencingMismatch):
-                return []
-            return await self._end(tx, member, lease, decision)
+        freed: list[Member] = []
 
-        self.freed(await self._store.transact(release))
+        async def release(tx: Transaction) -> None:
+            freed[:] = await self._release_in(tx, member, claim, decision)
+
+        try:
+            await self._store.transact(release)
+        except asyncio.CancelledError:
+            self._spawn(self._tell_of_free(freed))
+            raise
+        self.freed(freed)
         if failpoint.ARMED:
             failpoint.hit("release.answer")
+
+    async def _release_in(
+        self, tx: Transaction, member: Member, claim: Claim, decision: Decision
+    ) -> list[Member]:
+        try:
+            lease = await self._checked(tx, member, claim, self._clock.now_ms())
+        except LeaseExpired:
+            return await self._end_if_over(tx, member)
+        except (LeaseRequired, FencingMismatch):
+            return []
+        return await self._end(tx, member, lease, decision)
+
+    async def _tell_of_free(self, members: Sequence[Member]) -> None:
+        """Their caller is gone, but its commit may still happen: whoever waits for them has to hear of it."""
+
+        async def look(tx: Transaction) -> list[Member]:
+            leases = [(member, await _lease_in_the_end(tx, member)) for member in members]
+            return [member for member, lease in leases if lease is None or not lease.lease_id]
+
+        self.freed(await self._store.transact(look))
 
     async def _end(self, tx: Transaction, member: Member, lease: Lease, decision: Decision) -> list[Member]:
         """Decide for the whole transaction; its keys are free afterwards."""
@@ -460,6 +480,13 @@ async def _quiet_timeout(seconds: float) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         pass
+
+
+async def _lease_in_the_end(tx: Transaction, member: Member) -> Lease | None:
+    """By a range, because that is compared in the order of commits: what is still on its way is not overlooked."""
+    key = LEASES.key(*member)
+    await tx.range(key, next_key(key), limit=1, expected=True)
+    return await LEASES.get(tx, *member)
 
 
 def _cleared(lease: Lease, now_ms: int) -> Lease:
