@@ -216,16 +216,26 @@ def test_a_subscription_that_waits_is_closed_by_another_thread(client: Client) -
     assert not reader.is_alive()
 
 
-def test_nowait_drains_what_is_there(client: Client) -> None:
-    queue = client.queue("drain")
-    queue.enqueue_many([b"a", b"b"])
+@pytest.mark.parametrize("prefetch", [1, 2, 10])
+def test_nowait_drains_what_is_there(client: Client, prefetch: int) -> None:
+    queue = client.queue(f"drain-{prefetch}")
+    queue.enqueue_many([b"a", b"b", b"c"])
 
     found: list[bytes] = []
-    for taken in queue.subscribe(prefetch=10, block_s=0):
+    for taken in queue.subscribe(prefetch=prefetch, block_s=0):
         with taken:
             found.append(taken.payload.read())
 
-    assert found == [b"a", b"b"]
+    assert found == [b"a", b"b", b"c"]
+
+
+def test_nowait_brings_no_more_than_may_be_in_hand_to_who_settles_nothing(client: Client) -> None:
+    queue = client.queue("kept-in-hand")
+    queue.enqueue_many([b"a", b"b", b"c"])
+
+    taken = list(queue.subscribe(prefetch=2, block_s=0))
+
+    assert [delivery.payload.read() for delivery in taken] == [b"a", b"b"]
 
 
 def test_consumers_restart_after_a_failure_and_stop_gracefully(client: Client) -> None:
@@ -366,7 +376,7 @@ def test_a_policy_holds_for_messages_that_say_nothing(client: Client) -> None:
 async def test_the_asynchronous_twin_does_the_same(server: TestServer) -> None:
     async with AsyncClient(server.url) as client:
         queue = client.queue("aio")
-        await queue.enqueue_many([b"a", b"b", b"c"])
+        await queue.enqueue_many([b"a", b"b", b"c", b"d"])
         async with queue.dequeue(block_s=5) as taken:
             first = await taken.payload.read()
         (second,) = await queue.dequeue_batch(1, block_s=5)
@@ -380,7 +390,7 @@ async def test_the_asynchronous_twin_does_the_same(server: TestServer) -> None:
         stats = await queue.stats()
         letters = [letter async for letter in queue.dead_letters.list()]
 
-    assert (first, await second.payload.read(), found, letters) == (b"a", b"b", [b"c"], [])
+    assert (first, await second.payload.read(), found, letters) == (b"a", b"b", [b"d", b"c"], [])
     assert (stats.in_flight, stats.is_available) == (0, False)
 
 

@@ -325,7 +325,8 @@ def test_policy_is_set_shown_and_paused(plane: FakePlane) -> None:
 
 
 def test_subscribe_prints_and_acks(plane: FakePlane) -> None:
-    plane.then("/v1/queue/subscribe", delivered(parts(b"one"), parts(b"\xff")), delivered(parts(b"one")))
+    plane.then("/v1/queue/subscribe", delivered(parts(b"one"), parts(b"\xff")), reply(409, error="waiting"))
+    plane.then("/v1/queue/subscribe", delivered(parts(b"one")), reply(409, error="waiting"))
     plane.then("/v1/queue/ack", *[reply(200, acked=True) for _ in range(3)])
 
     text = queue("subscribe", "-q", "orders", "--block", "nowait")
@@ -338,7 +339,7 @@ def test_subscribe_prints_and_acks(plane: FakePlane) -> None:
 
 
 def test_subscribe_runs_a_command_for_each_message(plane: FakePlane, tmp_path: Path) -> None:
-    plane.then("/v1/queue/subscribe", delivered(parts(b"good"), parts(b"bad")))
+    plane.then("/v1/queue/subscribe", delivered(parts(b"good"), parts(b"bad")), reply(409, error="waiting"))
     plane.then("/v1/queue/ack", reply(200, acked=True))
     plane.then("/v1/queue/nack", reply(200, requeued=True, meta_etag="m2"))
     command = 'read word; echo "$word $HOLDFAST_QUEUE_MESSAGE_ID" >> seen; test "$word" = good || exit 3'

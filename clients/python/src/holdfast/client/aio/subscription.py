@@ -30,19 +30,22 @@ class Subscription(LiveStream[Delivery]):
         opening = self._calls.subscribe(self._taking, self._prepare)
         try:
             async for answer in self._answers(opening):
-                is_empty = True
+                is_empty, is_left = True, False
                 try:
                     async with aclosing(self._deliveries(answer)) as deliveries:
                         async for delivery in deliveries:
                             is_empty = False
                             opening.succeeded()
                             yield delivery
+                            is_left = is_left or not (delivery.is_settled or delivery.lost.is_set())
                 except (TransportFailed, UnexpectedAnswer) as problem:
                     if self._closed.is_set():
                         return
                     opening.failed(problem)
                 else:
-                    if self._taking.block_s == 0:
+                    # The server ends such a stream after `prefetch` messages: there may be more for who has settled
+                    # them, and none for who has them all in hand.
+                    if self._taking.block_s == 0 and (is_empty or is_left):
                         return
                     opening.ended(is_empty=is_empty)
         except QueueEmpty:
