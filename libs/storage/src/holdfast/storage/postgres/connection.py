@@ -202,14 +202,16 @@ class Connections:
             is_good = True
             raise
         finally:
-            # Also after a cancellation: a statement may still be running on it.
-            if not is_good:
-                await lane.drop()
-            if self._is_closed:
-                await lane.close()
-            else:
-                self._idle.append(lane)
-            self._free.release()
+            try:
+                # Also after a cancellation: a statement may still be running on it. A second one must not stop this.
+                if not is_good:
+                    await asyncio.shield(lane.drop())
+                if self._is_closed:
+                    await lane.close()
+                else:
+                    self._idle.append(lane)
+            finally:
+                self._free.release()
 
     def _reported(self, error: BaseException) -> StorageError:
         translated = translate(error)
