@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.common.upstream.address import parse_address
+from holdfast.common.upstream.connection import Connection
 from holdfast.common.upstream.errors import (
     UpstreamBroken,
     UpstreamMalformed,
@@ -286,6 +287,29 @@ async def _until_gone(visit: Visit) -> None:
         await visit.reader.read()
     except ConnectionError:
         return
+
+
+async def test_whoever_hangs_up_when_the_answer_is_there_leaves_the_next_call_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The connection is in the hands of the next caller before the one who hung up gets to know of either."""
+    async with scripted(answers) as peer:
+        client = client_of(peer.url, limits=replace(LIMITS, connections_max=1))
+        pool = client.peers[0].pool
+        release = pool.release
+
+        def hang_up_and_release(connection: Connection) -> None:
+            asyncio.get_running_loop().call_soon(first.cancel)
+            monkeypatch.undo()
+            release(connection)
+
+        monkeypatch.setattr(pool, "release", hang_up_and_release)
+        first, second = asyncio.create_task(post(client)), asyncio.create_task(post(client))
+        told = await asyncio.gather(first, second, return_exceptions=True)
+
+    assert isinstance(told[0], asyncio.CancelledError)
+    assert told[1] == b"ok"
+    assert peer.visits == 1
 
 
 async def test_an_answer_that_comes_byte_by_byte_is_whole() -> None:

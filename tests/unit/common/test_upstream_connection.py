@@ -367,3 +367,26 @@ async def test_an_answer_before_the_end_of_the_body_is_given_and_ends_the_connec
     assert (answer.status, answer.body) == (413, b"no")
     assert bench.transport.is_over
     assert bench.keeper.released == 0
+
+
+async def test_whoever_gives_up_when_the_stream_of_its_answer_begins_ends_the_connection() -> None:
+    bench = Bench()
+    waiting = bench.begin()
+    waiting.cancel()
+    bench.feed(ANSWERS["large"][:-10])
+
+    bench.connection.give_up(waiting)
+
+    assert bench.transport.is_over
+
+
+async def test_whoever_gives_up_after_its_answer_leaves_the_connection_to_the_next_call() -> None:
+    bench = Bench()
+    first = bench.begin()
+    bench.feed(ANSWERS["large"])
+    second = bench.begin()
+
+    bench.connection.give_up(first)
+    bench.feed(ANSWERS["small"])
+
+    assert (await second).body == b"hello"

@@ -66,6 +66,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._phase = _IDLE
+        # Of the exchange that runs: a stream may still come in when its head was told long ago.
         self._waiter: asyncio.Future[UpstreamAnswer] | None = None
         self._sender: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -109,7 +110,7 @@ class Connection(asyncio.Protocol):
     def begin(
         self, head: bytes, body: bytes | RequestStream, *, is_head: bool, deadline_at_s: float | None
     ) -> "asyncio.Future[UpstreamAnswer]":
-        """Send a request; the future is the answer. Whoever stops waiting for it calls `abort`."""
+        """Send a request; the future is the answer. Whoever stops waiting for it calls `give_up`."""
         assert self._phase == _IDLE and self._transport is not None
         self._phase = _HEAD
         self._start_exchange(is_head=is_head)
@@ -122,6 +123,11 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.write(head + body)
         return self._waiter
+
+    def give_up(self, waiter: "asyncio.Future[UpstreamAnswer]") -> None:
+        """Drop the call of this future. If it is over, the connection may serve another one already: that goes on."""
+        if waiter is self._waiter:
+            self.abort()
 
     def abort(self) -> None:
         """Drop the connection, and with it the call behind it."""
@@ -306,15 +312,14 @@ class Connection(asyncio.Protocol):
     def _begin_stream(self) -> None:
         self._phase = _STREAM
         stream = self._stream = AnswerBody(self._resume_reading, self.abort)
-        self._answer(
-            UpstreamAnswer(
-                self._status,
-                self._headers,
-                stream=stream,
-                size_bytes=None if self._is_chunked else self._size_bytes,
-                trailers=self._trailers,
-            )
+        answer = UpstreamAnswer(
+            self._status,
+            self._headers,
+            stream=stream,
+            size_bytes=None if self._is_chunked else self._size_bytes,
+            trailers=self._trailers,
         )
+        _tell(self._waiter, answer)
 
     def on_body(self, body: bytes) -> None:
         self._quiet_bytes = 0
@@ -357,6 +362,7 @@ class Connection(asyncio.Protocol):
 
     def _give_back(self, answer: UpstreamAnswer | None) -> None:
         """The connection to its keeper or to its end; the answer to its caller, if it has not got it yet."""
+        waiter, self._waiter = self._waiter, None
         if self._sender is not None:
             self._is_spoiled = True  # It was answered before it was sent; the rest must not become a request.
             self._stop_sending()
@@ -369,9 +375,9 @@ class Connection(asyncio.Protocol):
             self._phase = _IDLE
             self._keeper.release(self)
         if answer is not None:
-            self._answer(answer)
+            _tell(waiter, answer)
 
-    def _answer(self, answer: UpstreamAnswer) -> None:
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(answer)
+
+def _tell(waiter: "asyncio.Future[UpstreamAnswer] | None", answer: UpstreamAnswer) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(answer)

@@ -67,10 +67,11 @@ class Peer:
         """One request and its answer, over a connection of its own for that time."""
         self.calls.value += 1
         deadline_at_s = None if deadline_s is None else time.monotonic() + deadline_s
+        head = self._render_head(method, target, headers, body)
         connection = self.pool.take_idle() or await self._take(deadline_s)
+        waiter = connection.begin(head, body, is_head=method == "HEAD", deadline_at_s=deadline_at_s)
         try:
-            head = self._render_head(method, target, headers, body)
-            return await connection.begin(head, body, is_head=method == "HEAD", deadline_at_s=deadline_at_s)
+            return await waiter
         except UpstreamError as error:
             self.failures.value += 1
             _log.debug(
@@ -78,7 +79,7 @@ class Peer:
             )
             raise
         except BaseException:
-            connection.abort()  # Whoever hangs up in front cancels the call behind.
+            connection.give_up(waiter)  # Whoever hangs up in front cancels the call behind.
             raise
 
     async def _take(self, deadline_s: float | None) -> Connection:
