@@ -39,6 +39,15 @@ def test_delays_grow_to_a_bound_and_start_again_after_a_success() -> None:
     assert stream.delay_s() == 0.0
 
 
+def test_an_outage_is_told_once_and_without_control_characters(caplog: pytest.LogCaptureFixture) -> None:
+    stream, player = opening(*[TransportFailed("\x1b[31mbroken")] * 3)
+
+    for _ in range(3):
+        player.play(stream.attempt())
+
+    assert caplog.messages == [r"no stream: '\x1b[31mbroken'; trying again"]
+
+
 def test_a_server_may_ask_for_more_time() -> None:
     stream, player = opening(answer(503, {"retry-after": "9"}, error="shutdown_draining"))
 

@@ -131,5 +131,16 @@ def mapped_errors(endpoint: Endpoint) -> Iterator[None]:
 
 
 def _text(endpoint: Endpoint, error: Exception) -> str:
+    if _is_refused(error):
+        return f"{endpoint.name}: connection refused; is a server running there?"
     words = str(error) or type(error).__name__
     return f"{endpoint.name}: {words}"
+
+
+def _is_refused(error: BaseException | None) -> bool:
+    """Asked of the first cause, because each layer above it says it in other words."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(_is_refused(one) for one in error.exceptions)
+    if error is None or isinstance(error, ConnectionRefusedError):
+        return error is not None
+    return _is_refused(error.__cause__ or error.__context__)

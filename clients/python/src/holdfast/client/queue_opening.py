@@ -1,5 +1,6 @@
 """A stream that is opened again and again: bounded back-off and jitter between attempts, no end by itself."""
 
+import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -10,6 +11,8 @@ from holdfast.client.retry import Backoff
 
 _RECONNECT: Final = Backoff(start_s=0.1, factor=2.0, max_s=5.0, jitter_s=0.1)
 _ENDED_S: Final = 0.1
+
+_log = logging.getLogger(__name__)
 
 
 class Opening:
@@ -46,6 +49,8 @@ class Opening:
         self._failures += 1
         if self._retries is not None and self._failures > self._retries:
             raise problem
+        if self._failures == 1:  # Who waits for messages for ever should know that none can come.
+            _log.warning("no stream: %r; trying again", str(problem))
         at_least_s = problem.retry_after_s if isinstance(problem, ApiError) else None
         self._delay_s = _RECONNECT.delay_s(self._failures - 1, self._channel.chance, at_least_s)
 
