@@ -74,6 +74,7 @@ def check(ledger: Ledger, dead: set[str]) -> None:
         assert known == payload or (known is None and payload in ledger.unknown_payloads)
     # The dead are exactly those that every consumer refused.
     assert {message_id for message_id in dead if not is_poison(ledger.payloads[message_id])} == set()
+    assert {message_id for message_id, payload in ledger.enqueued.items() if is_poison(payload)} <= dead
     assert not dead & ledger.acked.keys()
     for message_id, taken in ledger.delivered.items():
         tokens = [one.token for one in taken]
