@@ -8,10 +8,11 @@ import pytest
 
 from holdfast.common.clock import FakeClock
 from holdfast.storage.disk.store import open_disk
-from holdfast.storage.errors import Compacted
+from holdfast.storage.errors import Compacted, StoreUnavailable
 from holdfast.storage.opening import open_store
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, Store
+from holdfast.storage.watch import HistoryPage, WatchHub
 from tests.infra.files import GatedFile
 
 AGE_S = 60.0
@@ -61,3 +62,18 @@ async def test_a_compaction_during_a_commit_is_not_forgotten_by_it(tmp_path: Pat
     async with open_disk(tmp_path, options) as store:
         with pytest.raises(Compacted):
             await anext(store.watch(b"a", b"b", after=floor - 1))
+
+
+async def test_a_watch_of_nothing_costs_no_events_and_hears_of_the_end() -> None:
+    async def history(after: int, events_limit: int) -> HistoryPage:
+        return HistoryPage([], after)
+
+    hub = WatchHub(history, buffer_events_max=10)
+    watch = hub.watch(b"", b"")
+    costs_events = hub.is_watched
+
+    hub.interrupt(StoreUnavailable("recovered"))
+
+    assert not costs_events
+    with pytest.raises(StoreUnavailable):
+        await anext(watch)

@@ -89,6 +89,8 @@ class WatchHub:
 
     def attach(self, watch: "HubWatch") -> None:
         watch.is_live = True
+        if watch.end is not None and watch.end <= watch.start:
+            return  # Of nothing: no event is made for it, it only hears of interruptions.
         if watch.end == next_key(watch.start):
             # Replaced, never changed: publish may be walking over the old list.
             self._by_key[watch.start] = [*self._by_key.get(watch.start, ()), watch]

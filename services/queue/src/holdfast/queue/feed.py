@@ -1,7 +1,7 @@
 """What other processes do to the queues of a shared store, told to the dispatchers of this one.
 
 A hint that saves failed claims and late deliveries; what is right is decided by commits. A store that belongs to this
-process alone needs none of it.
+process alone has only one thing to tell: that it recovered, and what was in doubt before may have happened.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from holdfast.storage.port import Event, Store
 from holdfast.storage.tables import Table
 
 RETRY_S = 1.0
+_NOTHING = b""  # As both ends of a range.
 
 _log = get_logger("queue.dispatcher")
 
@@ -31,7 +32,7 @@ def is_shared(store: Store) -> bool:
 
 
 class Feed:
-    """Follows the states and the policies of all queues."""
+    """Follows the states and the policies of all queues, or the store they are in."""
 
     def __init__(self, store: Store, dispatchers: Dispatchers) -> None:
         self._store = store
@@ -40,13 +41,26 @@ class Feed:
     async def run(self) -> None:
         while True:
             try:
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._follow(READY))
-                    tasks.create_task(self._follow(TAKEN))
-                    tasks.create_task(self._follow(POLICIES))
+                if is_shared(self._store):
+                    await self._follow_others()
+                else:
+                    await self._follow_recovery()
             except* StorageError as group:
                 _log.warn("queue.feed.interrupted", reason=str(group.exceptions[0]))
             await asyncio.sleep(RETRY_S)
+
+    async def _follow_others(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow(READY))
+            tasks.create_task(self._follow(TAKEN))
+            tasks.create_task(self._follow(POLICIES))
+
+    async def _follow_recovery(self) -> None:
+        """Watching nothing costs nothing, and is interrupted like every watch."""
+        async with self._store.watch(_NOTHING, _NOTHING) as watch:
+            self._dispatchers.reset_all()
+            async for _ in watch:
+                pass
 
     async def _follow(self, table: Table[Any]) -> None:
         start, end = table.bounds()

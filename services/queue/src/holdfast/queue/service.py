@@ -15,7 +15,7 @@ from holdfast.queue.deadlines import Deadlines
 from holdfast.queue.dispatchers import Dispatchers
 from holdfast.queue.ending import Endings
 from holdfast.queue.enlistment import Enlistment
-from holdfast.queue.feed import Feed, is_shared
+from holdfast.queue.feed import Feed
 from holdfast.queue.inspection import Inspection
 from holdfast.queue.joint_claiming import JointClaims
 from holdfast.queue.limits import QueueLimits
@@ -73,8 +73,7 @@ class QueueService:
     async def running(self) -> AsyncIterator[None]:
         """End what is past its TTL, and follow other processes, for the length of the block."""
         self._dispatchers.spawn(self._deadlines.run())
-        if is_shared(self._store):
-            self._dispatchers.spawn(Feed(self._store, self._dispatchers).run())
+        self._dispatchers.spawn(Feed(self._store, self._dispatchers).run())
         try:
             yield
         finally:
