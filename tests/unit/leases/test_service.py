@@ -12,6 +12,7 @@ from holdfast.leases.errors import AlreadyExists, Waiting
 from holdfast.leases.service import Grant, LeaseService, Wish
 from holdfast.state.service import StateService
 from holdfast.state.staging import Expectation
+from holdfast.storage import resource
 from holdfast.storage.disk.store import open_disk
 from holdfast.storage.layers import DOCUMENTS, held_range
 from holdfast.storage.leasing import Claim, FencingMismatch, LeaseExpired, LeaseRequired, TxnMismatch
@@ -20,7 +21,7 @@ from holdfast.storage.local.store import LocalStore
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, Store
-from holdfast.storage.resource import Decision, Member
+from holdfast.storage.resource import Decision, Member, TooManyParticipants
 from holdfast.txn.coordinator import Coordinator
 from tests.infra.files import GatedFile
 
@@ -392,6 +393,20 @@ async def test_joined_keys_end_together_whoever_releases(plane: Plane, decision:
 
         wanted = text if decision is Decision.COMMIT else None
         assert [await plane.read(member) for member in (A, B, C)] == [wanted] * 3
+
+
+async def test_nobody_joins_a_transaction_that_has_as_many_members_as_one_commit_takes(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "MEMBERS_MAX", 2)
+    first = await plane.acquire(A)
+    await plane.acquire(B, txn_id=first.txn_id)
+
+    with pytest.raises(TooManyParticipants):
+        await plane.acquire(C, txn_id=first.txn_id)
+
+    await plane.release(A, first)
+    assert plane.leases.active == 0
 
 
 async def test_releasing_an_untouched_key_commits_the_others(plane: Plane) -> None:

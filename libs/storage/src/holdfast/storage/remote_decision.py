@@ -12,7 +12,7 @@ from holdfast.storage.layers import STAGES
 from holdfast.storage.layers_pb2 import TxnMarker, TxnRecord
 from holdfast.storage.lifetime import delivery_of, message_place
 from holdfast.storage.port import Transaction
-from holdfast.storage.resource import Decision, Member, ResourceManager
+from holdfast.storage.resource import Decision, Member, ResourceManager, check_room
 from holdfast.storage.tables import Table
 from holdfast.storage.transact import Elsewhere
 
@@ -84,6 +84,7 @@ class RemoteDecider:
     async def join(
         self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member], joining: Member
     ) -> int:
+        check_room(members)
         if self._is_clustered and not is_enlisted(await _RECORDS.get(tx, txn_id), joining):
             raise self._until(ENLIST_PATH, txn_id, expires_at_ms, [*members, joining])
         last_ms = await self.keep(tx, txn_id, expires_at_ms, members)

@@ -4,9 +4,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from holdfast.common.errors import HoldfastError
 from holdfast.storage.layers_pb2 import Lease
 from holdfast.storage.leasing import Claim
 from holdfast.storage.port import Transaction
+
+MEMBERS_MAX = 1000  # A decision on all of them has to fit into one batch, and its members into one page.
 
 
 class Decision(Enum):
@@ -21,6 +24,18 @@ class Member(NamedTuple):
 
     namespace: str
     key: str
+
+
+class TooManyParticipants(HoldfastError):
+    """More participants than one transaction may have."""
+
+    code, status = "too_many_participants", 413
+
+
+def check_room(members: Sequence[Member]) -> None:
+    """Refuse to let another one join these."""
+    if len(members) >= MEMBERS_MAX:
+        raise TooManyParticipants(f"a transaction has at most {MEMBERS_MAX} participants; begin another one")
 
 
 class LeaseHeld(Exception):

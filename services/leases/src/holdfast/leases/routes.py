@@ -48,7 +48,7 @@ from holdfast.storage.leasing import (
     MissingTxn,
     TxnMismatch,
 )
-from holdfast.storage.resource import Decision, Member
+from holdfast.storage.resource import Decision, Member, TooManyParticipants
 
 _QUEUE_STATE_KEY = re.compile(r"q/.+/state/[^/]+")
 _TOKEN = {"X-Fencing-Token": "The fencing token of the lease."}
@@ -94,6 +94,7 @@ class LeaseRoutes:
                 Waiting,
                 AlreadyExists,
                 TooManyWaiters,
+                TooManyParticipants,
             ),
             summary="Take a lease on a key, waiting for it if asked to.",
             request_example={"key": "orders", "owner": "worker-1", "ttl_seconds": 30, "block_seconds": 10},

@@ -11,7 +11,7 @@ from holdfast.storage.layers_pb2 import TxnMarker, TxnRecord
 from holdfast.storage.lifetime import is_message_lost, leased_until_ms, message_place
 from holdfast.storage.port import Transaction
 from holdfast.storage.remote_decision import is_enlisted
-from holdfast.storage.resource import Decision, Member, ResourceManager
+from holdfast.storage.resource import Decision, Member, ResourceManager, check_room
 from holdfast.txn import rules
 from holdfast.txn.errors import MessageNotHeld
 from holdfast.txn.led import EnlistedAtLeader, Led, SettledByLeader
@@ -94,6 +94,7 @@ class Coordinator:
     async def join(
         self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member], joining: Member
     ) -> int:
+        check_room(members)
         is_led = self.lead is not None and self.lead.is_clustered
         if self.lead is not None and is_led and not is_enlisted(await RECORDS.get(tx, txn_id), joining):
             raise EnlistedAtLeader(self.lead, txn_id, expires_at_ms, [*members, joining])

@@ -27,12 +27,6 @@ class InvalidBackendHash(HoldfastError):
     code, status = "invalid_backend_hash", 400
 
 
-class TooManyParticipants(HoldfastError):
-    """More participants than one transaction may have."""
-
-    code, status = "too_many_participants", 413
-
-
 class TxnNotFound(HoldfastError):
     """Nothing is known of the transaction: never heard of, or forgotten after its time."""
 

@@ -1,7 +1,6 @@
 """HTTP in, service call, HTTP out: decide, commit, rollback, replay, list."""
 
 from collections.abc import Mapping
-from typing import Final
 
 from holdfast.common.clock import SystemClock
 from holdfast.common.errors import InvalidBody
@@ -11,14 +10,13 @@ from holdfast.common.fields import parse_int64
 from holdfast.common.ids import is_xid
 from holdfast.common.names import InvalidKey, InvalidNamespace, spelled_key, stored_key, stored_namespace
 from holdfast.storage.port import Store
-from holdfast.storage.resource import Member
+from holdfast.storage.resource import MEMBERS_MAX, Member, TooManyParticipants
 from holdfast.txn.decisions import Decisions
 from holdfast.txn.errors import (
     InvalidBackendHash,
     InvalidState,
     InvalidTxnId,
     MissingTxnId,
-    TooManyParticipants,
     TxnBackendMismatch,
     TxnConflict,
     TxnFanoutFailed,
@@ -45,8 +43,6 @@ from holdfast.txn.tc_errors import (
     TcTermStale,
     TcUnavailable,
 )
-
-PARTICIPANTS_MAX: Final = 1000
 
 _ANY_METHOD = ("POST", "GET", "PUT", "DELETE", "PATCH")
 _BAD_ID = (MissingTxnId, InvalidTxnId)
@@ -177,8 +173,8 @@ class TxnRoutes:
 
     def _ask(self, state: State, body: DecideRequest) -> Ask:
         bodies = body.participants or []
-        if len(bodies) > PARTICIPANTS_MAX:
-            raise TooManyParticipants(f"a transaction has at most {PARTICIPANTS_MAX} participants")
+        if len(bodies) > MEMBERS_MAX:
+            raise TooManyParticipants(f"a transaction has at most {MEMBERS_MAX} participants")
         participants = [_participant(one) for one in bodies]
         # Seconds of the far future would overflow; nothing lives that long.
         expires_at_ms = max(0, min(body.expires_at_unix or 0, 1 << 40)) * 1000

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from holdfast.storage.layers_pb2 import TxnMarker, TxnParticipant, TxnRecord
-from holdfast.storage.resource import Decision, Member
+from holdfast.storage.resource import MEMBERS_MAX, Decision, Member, TooManyParticipants
 from holdfast.txn.errors import TxnConflict
 from holdfast.txn.tc_errors import TcTermRequired, TcTermStale
 
@@ -58,6 +58,8 @@ def recorded(record: TxnRecord | None, marker: TxnMarker | None, ask: Ask) -> Tx
     if record is not None:
         merged.CopyFrom(record)
     merge_participants(merged, ask.participants)
+    if ask.state is State.PENDING and len(merged.participants) > MEMBERS_MAX:
+        raise TooManyParticipants(f"a transaction has at most {MEMBERS_MAX} participants")
     merged.expires_at_ms = max(merged.expires_at_ms, ask.expires_at_ms)
     _check_terms(merged, ask)
     if state_of(merged) is not State.PENDING:
