@@ -114,6 +114,7 @@ def test_every_kind_of_private_key_is_read(key: Key, form: PrivateFormat) -> Non
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
+        (ROOT_BLOCK, "no certificates; what has a root key alone serves with --disable-mtls"),
         (CA + private(LEAF_KEY) + ROOT_BLOCK + DESCRIPTOR_BLOCK, "no leaf certificate"),
         (CA + LEAF + private(CA_KEY) + ROOT_BLOCK + DESCRIPTOR_BLOCK, "no private key that matches"),
         (CA + LEAF + private(LEAF_KEY) + DESCRIPTOR_BLOCK, "no KRYPT-SYSTEM-ROOT-KEY"),

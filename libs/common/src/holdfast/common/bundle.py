@@ -61,6 +61,10 @@ class Bundle:
 
     def require_server(self) -> "Bundle":
         """This bundle, if a server can start with it."""
+        if self.leaf is None and not self.ca_certificates:
+            raise InvalidBundle(
+                self.path, "no certificates; what has a root key alone serves with --disable-mtls"
+            )
         self._require_leaf_and_key()
         if self.root_key is None:
             raise InvalidBundle(self.path, f"no {_ROOT_KEY} block; make the bundle anew from its CA")
