@@ -101,7 +101,7 @@ def _bundle_problems(settings: "PlaneSettings") -> Iterator[str]:
     if wanted:
         yield (
             f"{settings.subject('bundle')}: {settings.bundle} does not exist, but is needed for {' and '.join(wanted)}; "
-            "create it with --bootstrap DIR, or set --disable-mtls and --disable-storage-encryption"
+            "name one with --bundle, or set --disable-mtls and --disable-storage-encryption"
         )
 
 

@@ -84,13 +84,28 @@ class ClusterFields(BaseSettings):
         ge=0,
     )
     queue_decision_cache_ttl_s: DurationS = setting(
-        _CLUSTER, "queue-decision-cache-ttl", "60s", "How long an applied queue decision is remembered.", ge=0
+        _CLUSTER,
+        "queue-decision-cache-ttl",
+        "60s",
+        "How long an applied queue decision is remembered.",
+        ge=0,
+        is_ignored=True,
     )
     queue_decision_applies_max: int = setting(
-        _CLUSTER, "queue-decision-max-apply", 50, "Queue decisions applied per dequeue.", ge=0
+        _CLUSTER,
+        "queue-decision-max-apply",
+        50,
+        "Queue decisions applied per dequeue.",
+        ge=0,
+        is_ignored=True,
     )
     queue_decision_apply_timeout_s: DurationS = setting(
-        _CLUSTER, "queue-decision-apply-timeout", "2s", "Time a dequeue spends on applying decisions.", ge=0
+        _CLUSTER,
+        "queue-decision-apply-timeout",
+        "2s",
+        "Time a dequeue spends on applying decisions.",
+        ge=0,
+        is_ignored=True,
     )
 
 
@@ -98,11 +113,18 @@ class HaFields(BaseSettings):
     """Several servers on one store."""
 
     ha: Literal["concurrent", "failover", "single", "auto"] = setting(
-        _HA, "ha", "concurrent", "Who serves: concurrent, failover, single or auto."
+        _HA, "ha", "concurrent", "Who serves: concurrent, failover, single or auto.", is_ignored=True
     )
-    ha_lease_ttl_s: DurationS = setting(_HA, "ha-lease-ttl", "10s", "Lease of the active node.", ge=5)
+    ha_lease_ttl_s: DurationS = setting(
+        _HA, "ha-lease-ttl", "10s", "Lease of the active node.", ge=5, is_ignored=True
+    )
     ha_single_presence_ttl_s: DurationS = setting(
-        _HA, "ha-single-presence-ttl", "5m", "How long the presence record of a single node holds.", gt=0
+        _HA,
+        "ha-single-presence-ttl",
+        "5m",
+        "How long the presence record of a single node holds.",
+        gt=0,
+        is_ignored=True,
     )
 
 
@@ -113,19 +135,44 @@ class MaintenanceFields(BaseSettings):
         _MAINTENANCE, "sweeper-interval", "5m", "Time between sweeps.", gt=0
     )
     idle_sweep_grace_s: DurationS = setting(
-        _MAINTENANCE, "idle-sweep-grace", "5m", "Quiet time before the idle sweeper runs.", ge=0
+        _MAINTENANCE,
+        "idle-sweep-grace",
+        "5m",
+        "Quiet time before the idle sweeper runs.",
+        ge=0,
+        is_ignored=True,
     )
     idle_sweep_operation_delay_s: DurationS = setting(
-        _MAINTENANCE, "idle-sweep-op-delay", "100ms", "Pause between operations of the idle sweeper.", ge=0
+        _MAINTENANCE,
+        "idle-sweep-op-delay",
+        "100ms",
+        "Pause between operations of the idle sweeper.",
+        ge=0,
+        is_ignored=True,
     )
     idle_sweep_operations_max: int = setting(
-        _MAINTENANCE, "idle-sweep-max-ops", 1000, "Operations per run of the idle sweeper.", ge=0
+        _MAINTENANCE,
+        "idle-sweep-max-ops",
+        1000,
+        "Operations per run of the idle sweeper.",
+        ge=0,
+        is_ignored=True,
     )
     idle_sweep_runtime_s_max: DurationS = setting(
-        _MAINTENANCE, "idle-sweep-max-runtime", "30s", "Longest run of the idle sweeper.", ge=0
+        _MAINTENANCE,
+        "idle-sweep-max-runtime",
+        "30s",
+        "Longest run of the idle sweeper.",
+        ge=0,
+        is_ignored=True,
     )
     disk_retention_s: DurationS = setting(
-        _MAINTENANCE, "disk-retention", "0s", "Remove keys not updated for this long, 0 keeps them.", ge=0
+        _MAINTENANCE,
+        "disk-retention",
+        "0s",
+        "Remove keys not updated for this long, 0 keeps them.",
+        ge=0,
+        is_ignored=True,
     )
     disk_janitor_interval_s: DurationS = setting(
         _MAINTENANCE,
@@ -133,6 +180,7 @@ class MaintenanceFields(BaseSettings):
         "0s",
         "Time between retention runs; 0 is half the retention, between 1m and 1h.",
         ge=0,
+        is_ignored=True,
     )
     drain_grace_s: DurationS = setting(
         _MAINTENANCE, "drain-grace", "10s", "Wait for held leases when told to stop; 0 does not wait.", ge=0

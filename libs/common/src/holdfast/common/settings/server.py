@@ -71,7 +71,7 @@ class ServerFields(BaseSettings):
         _SERVER,
         "store",
         None,
-        "Storage URL: mem, disk, postgres, s3, aws or azure.",
+        "Storage URL: mem://, disk://FOLDER or postgres://user@host/database.",
         default_factory=default_store,
         default_text="disk://~/.local/share/holdfast/store, or below $XDG_DATA_HOME",
     )
@@ -102,7 +102,7 @@ class ServerFields(BaseSettings):
         _SERVER,
         "bootstrap",
         None,
-        "Create what is missing of CA, bundles and config in this directory, then use it.",
+        "The config directory, by the name of lockd's flag; nothing is created in it.",
     )
     http2_streams_max: int = setting(
         _SERVER, "http2-max-concurrent-streams", 1024, "Streams per HTTP/2 connection.", ge=0, is_ignored=True
@@ -112,10 +112,10 @@ class ServerFields(BaseSettings):
         _SERVER, "json-util", "lockd", "JSON implementation.", is_ignored=True
     )
     payload_spool_bytes: SizeBytes = setting(
-        _SERVER, "payload-spool-mem", "4MiB", "Larger request bodies go to a temporary file."
+        _SERVER, "payload-spool-mem", "4MiB", "Larger request bodies go to a temporary file.", is_ignored=True
     )
     state_cache_bytes: SizeBytes = setting(
-        _SERVER, "state-cache-bytes", "64MiB", "Memory for published documents, 0 is none."
+        _SERVER, "state-cache-bytes", "64MiB", "Memory for published documents, 0 is none.", is_ignored=True
     )
     express: bool = setting(
         _SERVER, "express", True, "Serve hot endpoints by the express lane; off serves all by plain ASGI."
@@ -173,19 +173,40 @@ class SecurityFields(BaseSettings):
         "connguard-enabled",
         None,
         "Block addresses whose TLS handshakes keep failing.",
-        default_text="on, off on loopback",
+        default_text="off",
+        is_ignored=True,
     )
     connguard_failures: int = setting(
-        _SECURITY, "connguard-failure-threshold", 5, "Failures within the window that block an address.", ge=2
+        _SECURITY,
+        "connguard-failure-threshold",
+        5,
+        "Failures within the window that block an address.",
+        ge=2,
+        is_ignored=True,
     )
     connguard_window_s: DurationS = setting(
-        _SECURITY, "connguard-failure-window", "30s", "Time in which failures are counted.", gt=0
+        _SECURITY,
+        "connguard-failure-window",
+        "30s",
+        "Time in which failures are counted.",
+        gt=0,
+        is_ignored=True,
     )
     connguard_block_s: DurationS = setting(
-        _SECURITY, "connguard-block-duration", "5m", "How long an address stays blocked.", gt=0
+        _SECURITY,
+        "connguard-block-duration",
+        "5m",
+        "How long an address stays blocked.",
+        gt=0,
+        is_ignored=True,
     )
     connguard_probe_timeout_s: DurationS = setting(
-        _SECURITY, "connguard-probe-timeout", "250ms", "How long a silent plain socket may stay silent.", gt=0
+        _SECURITY,
+        "connguard-probe-timeout",
+        "250ms",
+        "How long a silent plain socket may stay silent.",
+        gt=0,
+        is_ignored=True,
     )
 
 

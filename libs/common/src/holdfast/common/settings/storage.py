@@ -79,13 +79,30 @@ class IndexFields(BaseSettings):
     """Search."""
 
     indexer_flush_documents: int = setting(
-        _INDEX, "indexer-flush-docs", 1000, "Documents per index segment.", ge=1, le=1_000_000
+        _INDEX,
+        "indexer-flush-docs",
+        1000,
+        "Documents per index segment.",
+        ge=1,
+        le=1_000_000,
+        is_ignored=True,
     )
     indexer_flush_interval_s: DurationS = setting(
-        _INDEX, "indexer-flush-interval", "30s", "Longest time before a segment is written.", gt=0
+        _INDEX,
+        "indexer-flush-interval",
+        "30s",
+        "Longest time before a segment is written.",
+        gt=0,
+        is_ignored=True,
     )
     query_document_prefetch: int = setting(
-        _INDEX, "query-doc-prefetch", 8, "Documents read ahead while a query streams.", ge=1, le=1024
+        _INDEX,
+        "query-doc-prefetch",
+        8,
+        "Documents read ahead while a query streams.",
+        ge=1,
+        le=1024,
+        is_ignored=True,
     )
 
 
@@ -106,15 +123,21 @@ class StoreFields(BaseSettings):
         "Tries of one storage call; 0 takes what suits the backend.",
         ge=0,
         le=1000,
+        is_ignored=True,
     )
     storage_retry_delay_s_base: DurationS = setting(
-        _STORE, "storage-retry-base-delay", "100ms", "Pause after the first failed try.", ge=0
+        _STORE,
+        "storage-retry-base-delay",
+        "100ms",
+        "Pause after the first failed try.",
+        ge=0,
+        is_ignored=True,
     )
     storage_retry_delay_s_max: DurationS = setting(
-        _STORE, "storage-retry-max-delay", "5s", "Longest pause between tries.", ge=0
+        _STORE, "storage-retry-max-delay", "5s", "Longest pause between tries.", ge=0, is_ignored=True
     )
     storage_retry_multiplier: float = setting(
-        _STORE, "storage-retry-multiplier", 2.0, "Growth of the pause.", ge=1, le=100
+        _STORE, "storage-retry-multiplier", 2.0, "Growth of the pause.", ge=1, le=100, is_ignored=True
     )
 
 
@@ -128,25 +151,40 @@ class DiskFields(BaseSettings):
         _DISK, "logstore-segment-size", "64MiB", "Size that log files grow to.", ge=1 << 20
     )
     logstore_compaction: bool = setting(
-        _DISK, "logstore-compaction", True, "Reclaim space in the background."
+        _DISK, "logstore-compaction", True, "Reclaim space in the background.", is_ignored=True
     )
     logstore_compaction_interval_s: DurationS = setting(
-        _DISK, "logstore-compaction-interval", "30m", "Time between compactions.", gt=0
+        _DISK, "logstore-compaction-interval", "30m", "Time between compactions.", gt=0, is_ignored=True
     )
     logstore_compaction_segments_min: int = setting(
-        _DISK, "logstore-compaction-min-segments", 2, "Segments that make a compaction worth while.", ge=1
+        _DISK,
+        "logstore-compaction-min-segments",
+        2,
+        "Segments that make a compaction worth while.",
+        ge=1,
+        is_ignored=True,
     )
     logstore_compaction_reclaim_bytes_min: SizeBytes = setting(
-        _DISK, "logstore-compaction-min-reclaim-size", "64MiB", "Reclaimable bytes that make it worth while."
+        _DISK,
+        "logstore-compaction-min-reclaim-size",
+        "64MiB",
+        "Reclaimable bytes that make it worth while.",
+        is_ignored=True,
     )
     logstore_compaction_delete_grace_s: DurationS = setting(
-        _DISK, "logstore-compaction-delete-grace", "15m", "How long replaced segments are kept.", ge=0
+        _DISK,
+        "logstore-compaction-delete-grace",
+        "15m",
+        "How long replaced segments are kept.",
+        ge=0,
+        is_ignored=True,
     )
     logstore_compaction_bytes_per_s_max: SizeBytes = setting(
         _DISK,
         "logstore-compaction-max-io-bytes-per-sec",
         "8MiB",
         "Disk bandwidth of compaction, 0 is unlimited.",
+        is_ignored=True,
     )
     disk_lock_file_cache_size: int = setting(
         _DISK, "disk-lock-file-cache-size", 2048, "Open lock files.", ge=0, is_ignored=True
@@ -157,18 +195,33 @@ class ObjectStoreFields(BaseSettings):
     """S3, AWS and Azure. Secrets come from the environment; Azure's also by flag, as its tools expect."""
 
     aws_region: str = setting(
-        _OBJECT, "aws-region", "", "Region of aws:// stores.", env_extra=("AWS_REGION", "AWS_DEFAULT_REGION")
+        _OBJECT,
+        "aws-region",
+        "",
+        "Region of aws:// stores.",
+        env_extra=("AWS_REGION", "AWS_DEFAULT_REGION"),
+        is_ignored=True,
     )
-    aws_kms_key_id: str = setting(_OBJECT, "aws-kms-key-id", "", "KMS key of aws:// stores.")
+    aws_kms_key_id: str = setting(_OBJECT, "aws-kms-key-id", "", "KMS key of aws:// stores.", is_ignored=True)
     s3_sse: str = setting(
-        _OBJECT, "s3-sse", "", "Server-side encryption asked of S3, such as AES256 or aws:kms."
+        _OBJECT,
+        "s3-sse",
+        "",
+        "Server-side encryption asked of S3, such as AES256 or aws:kms.",
+        is_ignored=True,
     )
-    s3_kms_key_id: str = setting(_OBJECT, "s3-kms-key-id", "", "KMS key of s3:// stores.")
+    s3_kms_key_id: str = setting(_OBJECT, "s3-kms-key-id", "", "KMS key of s3:// stores.", is_ignored=True)
     s3_part_bytes_max: SizeBytes = setting(
-        _OBJECT, "s3-max-part-size", "16MiB", "Part size of multipart uploads.", ge=5 << 20, le=5 << 30
+        _OBJECT,
+        "s3-max-part-size",
+        "16MiB",
+        "Part size of multipart uploads.",
+        ge=5 << 20,
+        le=5 << 30,
+        is_ignored=True,
     )
     s3_encrypt_buffer_bytes: SizeBytes = setting(
-        _OBJECT, "s3-encrypt-buffer-budget", "64MiB", "Memory for encrypting uploads."
+        _OBJECT, "s3-encrypt-buffer-budget", "64MiB", "Memory for encrypting uploads.", is_ignored=True
     )
     s3_access_key_id: SecretStr | None = setting(
         _OBJECT,
@@ -178,6 +231,7 @@ class ObjectStoreFields(BaseSettings):
         env_extra=("HOLDFAST_S3_ROOT_USER", "LOCKD_S3_ROOT_USER"),
         on_command_line=False,
         in_file=False,
+        is_ignored=True,
     )
     s3_secret_access_key: SecretStr | None = setting(
         _OBJECT,
@@ -187,6 +241,7 @@ class ObjectStoreFields(BaseSettings):
         env_extra=("HOLDFAST_S3_ROOT_PASSWORD", "LOCKD_S3_ROOT_PASSWORD"),
         on_command_line=False,
         in_file=False,
+        is_ignored=True,
     )
     s3_session_token: SecretStr | None = setting(
         _OBJECT,
@@ -195,6 +250,7 @@ class ObjectStoreFields(BaseSettings):
         "Session token of s3:// stores.",
         on_command_line=False,
         in_file=False,
+        is_ignored=True,
     )
     azure_key: SecretStr | None = setting(
         _OBJECT,
@@ -202,10 +258,11 @@ class ObjectStoreFields(BaseSettings):
         None,
         "Account key of azure:// stores.",
         env_extra=("HOLDFAST_AZURE_ACCOUNT_KEY", "LOCKD_AZURE_ACCOUNT_KEY"),
+        is_ignored=True,
     )
     azure_endpoint: str = setting(
-        _OBJECT, "azure-endpoint", "", "Endpoint of azure:// stores, if not the public one."
+        _OBJECT, "azure-endpoint", "", "Endpoint of azure:// stores, if not the public one.", is_ignored=True
     )
     azure_sas_token: SecretStr | None = setting(
-        _OBJECT, "azure-sas-token", None, "SAS token of azure:// stores."
+        _OBJECT, "azure-sas-token", None, "SAS token of azure:// stores.", is_ignored=True
     )
