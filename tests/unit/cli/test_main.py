@@ -36,6 +36,10 @@ COMMANDS = [
             "compact",
         )
     ),
+    *([name] for name in ("lql", "client", "queue", "txn", "tc", "namespace", "index", "lock", "bench")),
+    ["tc", "trust"],
+    ["namespace", "get"],
+    ["namespace", "set"],
 ]
 
 
@@ -54,7 +58,17 @@ def test_every_command_shows_an_example(command: list[str]) -> None:
     assert "Example" in result.output
 
 
-@pytest.mark.parametrize("command", [["serve"], ["store"], ["config"]], ids=" ".join)
+def test_help_has_a_short_name_everywhere() -> None:
+    whole = CliRunner().invoke(app, ["-h"])
+    part = CliRunner().invoke(app, ["queue", "dlq", "list", "-h"])
+
+    assert (whole.exit_code, part.exit_code) == (0, 0)
+    assert "Usage: holdfast queue dlq list" in part.output
+
+
+@pytest.mark.parametrize(
+    "command", [["serve"], ["store"], ["config"], ["lql"], ["queue"], ["tc"], ["bench"]], ids=" ".join
+)
 def test_completion_is_offered_for_the_whole_program_only(command: list[str]) -> None:
     whole = CliRunner().invoke(app, ["--help"])
     part = CliRunner().invoke(app, [*command, "--help"])

@@ -24,7 +24,13 @@ from holdfast.cli.output import Output, OutputFormat, failure, print_result
 
 RAW_S: Final = 1.0
 
-app = typer.Typer(name="bench", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    name="bench",
+    no_args_is_help=True,
+    add_completion=False,
+    help="Measure a plane on this machine, beside an empty request and the bare disk.",
+    epilog="Examples:  holdfast bench lock  |  holdfast bench queue --seconds 10 --output json",
+)
 
 Concurrency = Annotated[
     int, typer.Option("--concurrency", "-c", min=1, max=1000, help="Operations under way at once.")

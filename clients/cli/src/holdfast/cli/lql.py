@@ -27,9 +27,10 @@ from holdfast.lql.vector import run_vector
 
 app = typer.Typer(
     name="lql",
+    add_completion=False,
     no_args_is_help=True,
     help="Try the query language: selectors, documents, mutations. Needs no server.",
-    epilog="""Examples:  holdfast lql parse '/status="open"'  |  holdfast lql eval '/n>5' order.json""",
+    epilog="""Examples:  holdfast lql parse '/status="open"'  |  holdfast lql eval '/n>5' --file order.json""",
 )
 
 Selectors = Annotated[

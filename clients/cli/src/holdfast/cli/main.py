@@ -66,6 +66,7 @@ app = typer.Typer(
     name="holdfast",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},  # For every command below it, too.
     help="One coordination plane: leases, transactional state, queues, locks and an etcd-style door.",
     epilog="Examples:  holdfast serve  |  holdfast store verify  |  holdfast COMMAND --help",
 )

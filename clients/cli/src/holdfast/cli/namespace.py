@@ -17,8 +17,18 @@ app = typer.Typer(
     help="Show or change the configuration of a namespace of a running plane.",
     epilog="Examples:  holdfast namespace get query  |  holdfast namespace set query --preferred scan -n orders",
 )
-_get = typer.Typer(name="get", no_args_is_help=True, help="Show a part of the configuration.")
-_set = typer.Typer(name="set", no_args_is_help=True, help="Change a part of the configuration.")
+_get = typer.Typer(
+    name="get",
+    no_args_is_help=True,
+    help="Show a part of the configuration.",
+    epilog="Example:  holdfast namespace get query",
+)
+_set = typer.Typer(
+    name="set",
+    no_args_is_help=True,
+    help="Change a part of the configuration.",
+    epilog="Example:  holdfast namespace set query --preferred scan",
+)
 app.add_typer(_get)
 app.add_typer(_set)
 

@@ -22,7 +22,12 @@ app = typer.Typer(
     help="Members, leader and trust of the nodes that decide transactions together.",
     epilog="Examples:  holdfast tc status --endpoint https://a:9341  |  holdfast tc trust add --ca other-ca.pem",
 )
-trust_app = typer.Typer(name="trust", no_args_is_help=True, help="Whose certificates coordinators may show.")
+trust_app = typer.Typer(
+    name="trust",
+    no_args_is_help=True,
+    help="Whose certificates coordinators may show.",
+    epilog="Example:  holdfast tc trust list",
+)
 app.add_typer(trust_app)
 
 DEFAULT_ENDPOINT = "http://127.0.0.1:9341"
