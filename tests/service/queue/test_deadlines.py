@@ -1,18 +1,14 @@
 """A message with a TTL goes when it is over, though nobody asks for it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.common.errors import NotReady
 from holdfast.common.ids import new_xid
-from holdfast.queue.bonds import Neighbours
 from holdfast.queue.records import MESSAGES, READY, TAKEN, deadline_bounds
-from holdfast.queue.service import QueueService
-from holdfast.storage.port import Store, Transaction
-from holdfast.storage.resource import Decision, Member
-from holdfast.txn.coordinator import Coordinator
+from holdfast.storage.port import Store
+from tests.service.queue.away import led_from_away
 from tests.service.queue.words import ORDERS, Queue
 
 
@@ -80,19 +76,6 @@ async def test_acked_nacked_and_buried_messages_leave_no_deadline_behind(queue: 
     assert len(await queue.service.dead_letters(ORDERS, 10)) == 1
 
 
-class AwayCoordinator(Coordinator):
-    """In another process, and that one is away at first."""
-
-    is_away = True
-
-    async def decide(
-        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
-    ) -> None:
-        if self.is_away:
-            raise NotReady("the coordinator does not answer")
-        await super().decide(tx, txn_id, decision, members)
-
-
 async def test_a_coordinator_that_is_away_holds_up_only_the_messages_it_has_to_decide_on(
     store: Store,
 ) -> None:
@@ -101,9 +84,7 @@ async def test_a_coordinator_that_is_away_holds_up_only_the_messages_it_has_to_d
     await before.dequeue(visibility_s=2, txn_id=new_xid())
     await before.enqueue(ttl_s=3)
     before.clock.advance(5)
-    coordinator = AwayCoordinator(before.steady)
-    after = QueueService(store, before.steady, Neighbours(coordinator, before.leases, before.state))
-    coordinator.enlist(after)
+    after, coordinator = led_from_away(before)
 
     async with after.running():
         async with asyncio.timeout(30), store.watch(*MESSAGES.bounds(*ORDERS)) as changes:

@@ -7,12 +7,14 @@ import pytest
 from holdfast.common.ids import new_xid
 from holdfast.leases.service import Grant, Wish
 from holdfast.queue.errors import InvalidTxn, MessageLeaseMismatch, MetadataChanged, NoMessages, StateNotFound
-from holdfast.queue.messages import Delivery, ExtendOrder, NackOrder, StateClaim
+from holdfast.queue.messages import Delivery, DequeueOrder, ExtendOrder, NackOrder, StateClaim
 from holdfast.queue.records import member_of_message, member_of_state
 from holdfast.state.staging import Expectation, View
 from holdfast.storage.layers import DOCUMENTS, LEASES, held_range
 from holdfast.storage.leasing import Claim, FencingMismatch, LeaseRequired
+from holdfast.storage.port import Store
 from holdfast.storage.resource import Decision, Member
+from tests.service.queue.away import led_from_away
 from tests.service.queue.words import ORDERS, Queue, claim
 
 KEY = Member("default", "account")
@@ -362,3 +364,26 @@ async def test_a_stateful_delivery_of_a_transaction_that_was_never_sent_leaves_n
 
     assert await nothing_is_held(queue)
     assert (await queue.dequeue(with_state=True)).message.attempts == 1
+
+
+async def test_a_transaction_that_nobody_can_decide_on_now_disturbs_no_other_consumer(store: Store) -> None:
+    before = Queue(store)
+    await before.enqueue()
+    await before.dequeue(txn_id=new_xid(), visibility_s=1)
+    for _ in range(2):
+        await before.enqueue()
+    service, coordinator = led_from_away(Queue(store, has_own_clock=False))  # It is much later there.
+    async with service.running():
+        stream = service.subscribe(DequeueOrder(ORDERS, "worker", wait_s=None, count_max=1))
+        [in_hand] = await stream.next()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(stream.next(), 2.5)  # It is tried more than once meanwhile.
+        assert await service.dead_letters(ORDERS, 1) == []
+        await stream.aclose()
+        coordinator.is_away = False
+        [second, first] = [
+            (await service.dequeue(DequeueOrder(ORDERS, "worker", wait_s=None)))[0] for _ in range(2)
+        ]
+
+    assert len({delivery.message.message_id for delivery in (in_hand, second, first)}) == 3
+    assert first.message.attempts == 2

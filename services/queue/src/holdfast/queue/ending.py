@@ -63,14 +63,16 @@ class Endings:
 
         try:
             await self._store.transact(end)
-            if (
-                queue.window.get(entry.message_id) is entry
-            ):  # It was not to be ended after all, or is gone already.
-                await queue.read_again([entry])
+            if queue.window.get(entry.message_id) is entry:
+                await queue.read_again([entry])  # It was not to be ended after all, or is gone already.
         except HoldfastError as error:
             _log.warn("queue.end.failed", reason=error.detail)
-            await asyncio.sleep(RETRY_S)
-            queue.reset()
+            self.dispatchers.spawn(self._end_later(queue, entry))
+
+    async def _end_later(self, queue: Dispatcher, entry: Entry) -> None:
+        await asyncio.sleep(RETRY_S)
+        if queue.window.get(entry.message_id) is entry:
+            self.end_soon(queue, entry)
 
     async def _end_in(self, tx: Transaction, address: QueueAddress, message_id: str, record: Record) -> None:
         """It is past its deadline, out of attempts, or out of time within a transaction, which ends with it."""

@@ -48,6 +48,7 @@ class Feed:
             except* StorageError as group:
                 _log.warn("queue.feed.interrupted", reason=str(group.exceptions[0]))
             await asyncio.sleep(RETRY_S)
+            self._dispatchers.reset_all()  # What happened since was not told.
 
     async def _follow_others(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -58,7 +59,6 @@ class Feed:
     async def _follow_recovery(self) -> None:
         """Watching nothing costs nothing, and is interrupted like every watch."""
         async with self._store.watch(_NOTHING, _NOTHING) as watch:
-            self._dispatchers.reset_all()
             async for _ in watch:
                 pass
 

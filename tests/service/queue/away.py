@@ -1,0 +1,32 @@
+"""A queue whose coordinator lives in another process, and that one is away."""
+
+from collections.abc import Sequence
+
+from holdfast.common.errors import NotReady
+from holdfast.queue.bonds import Neighbours
+from holdfast.queue.service import QueueService
+from holdfast.storage.port import Transaction
+from holdfast.storage.resource import Decision, Member
+from holdfast.txn.coordinator import Coordinator
+from tests.service.queue.words import Queue
+
+
+class AwayCoordinator(Coordinator):
+    """Decides nothing while it is away."""
+
+    is_away = True
+
+    async def decide(
+        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
+    ) -> None:
+        if self.is_away:
+            raise NotReady("the coordinator does not answer")
+        await super().decide(tx, txn_id, decision, members)
+
+
+def led_from_away(queue: Queue) -> tuple[QueueService, AwayCoordinator]:
+    """A second service over the store of this one."""
+    coordinator = AwayCoordinator(queue.steady)
+    service = QueueService(queue.store, queue.steady, Neighbours(coordinator, queue.leases, queue.state))
+    coordinator.enlist(service)
+    return service, coordinator
