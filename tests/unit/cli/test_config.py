@@ -63,6 +63,13 @@ def test_gen_writes_a_private_file_and_says_where(home: Path) -> None:
     assert list(yaml.safe_load(path.read_text())) == list(GENERATED_KEYS)
 
 
+def test_gen_says_which_keys_are_without_effect(home: Path) -> None:
+    lines = run("gen", "--stdout").stdout.splitlines()
+
+    assert lines[lines.index("json-util: lockd") - 1].endswith("Accepted for compatibility, without effect.")
+    assert lines[lines.index("max-ttl: 30m0s") - 1] == "# Longest lease; a longer request is cut to it."
+
+
 def test_the_generated_keys_are_in_the_promised_order() -> None:
     groups = list(dict.fromkeys(key.partition("-")[0] for key in GENERATED_KEYS))
 

@@ -13,6 +13,7 @@ import yaml
 from holdfast.cli.options import Flags
 from holdfast.cli.output import Output, OutputFormat, failure
 from holdfast.common.settings import PlaneSettings
+from holdfast.common.settings.flag import flag_of
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.leases.settings import LeasesSettings
 from holdfast.queue.settings import QueueSettings
@@ -87,7 +88,7 @@ def default_config() -> str:
         "# Configuration of holdfast. Flags and environment beat this file; an empty value is the default."
     ]
     for key in GENERATED_KEYS:
-        lines.append(f"# {fields[key].description}")
+        lines.append(f"# {fields[key].description}{flag_of(fields[key]).note}")
         lines.append(yaml.safe_dump({key: values[key]}, default_flow_style=False, width=1000).strip())
     return "\n".join(lines) + "\n"
 

@@ -149,5 +149,4 @@ def _metavar(info: FieldInfo, kind: Kind) -> str:
 
 def _help(info: FieldInfo) -> str:
     default = default_shown(info)
-    ignored = " Accepted for compatibility, without effect." if flag_of(info).is_ignored else ""
-    return f"{info.description}{ignored}" + (f" (default: {default})" if default else "")
+    return f"{info.description}{flag_of(info).note}" + (f" (default: {default})" if default else "")

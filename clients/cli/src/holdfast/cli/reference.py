@@ -71,7 +71,7 @@ def _settings_row(info: FieldInfo) -> str:
         [
             " Environment only." if not flag.on_command_line else "",
             f" Also read from {', '.join(f'`{env}`' for env in flag.env_extra)}." if flag.env_extra else "",
-            " Accepted for compatibility, without effect." if flag.is_ignored else "",
+            flag.note,
         ]
     )
     value = ", ".join(choices_of(info)) or kind_of(info)

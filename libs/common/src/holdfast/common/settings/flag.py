@@ -24,6 +24,11 @@ class Flag:
     on_command_line: bool = True
     in_file: bool = True
 
+    @property
+    def note(self) -> str:
+        """What follows its description wherever that is shown."""
+        return " Accepted for compatibility, without effect." if self.is_ignored else ""
+
     def env_names(self, service_prefix: str) -> tuple[str, ...]:
         """Every variable this setting is read from, the strongest first."""
         suffix = self.name.upper().replace("-", "_")
