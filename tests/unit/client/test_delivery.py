@@ -150,6 +150,24 @@ def test_an_extend_goes_on_with_the_etag_that_the_server_names() -> None:
     assert held.meta_etag == "m8"
 
 
+def test_a_nack_goes_on_with_the_etag_that_the_server_names() -> None:
+    conflict = answer(409, error="cas_mismatch", current_etag="m7")
+    held, player = claim(conflict, answer(requeued=True))
+
+    player.play(held.nack(delay_s=3, intent="failure", reason="upstream"))
+
+    first, second = player.bodies()
+    assert (first["meta_etag"], second["meta_etag"]) == ("m1", "m7")
+    assert second["delay_seconds"] == 3
+
+
+def test_a_nack_with_an_old_etag_is_refused() -> None:
+    held, player = claim(answer(409, error="cas_mismatch"))
+
+    with pytest.raises(CasMismatch):
+        player.play(held.nack(delay_s=0, intent="failure", reason=""))
+
+
 def test_an_extend_with_an_old_etag_is_refused() -> None:
     held, player = claim(answer(409, error="cas_mismatch"))
 

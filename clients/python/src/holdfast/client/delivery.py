@@ -185,10 +185,16 @@ class Claim:
 
     def nack(self, *, delay_s: float, intent: Intent, reason: str) -> Flow[None]:
         """The message goes back to the queue. Sent again until there is an answer."""
-        call = queue_request.nack(self.message, self.meta_etag, delay_s=delay_s, intent=intent, reason=reason)
-        answer = yield from self._settle(call)
+        answer = yield from self._settle(self._nack_call(delay_s, intent, reason))
+        if answer.status == 409 and not answer.may_be_a_repeat and (etag := answer.error().current_etag):
+            # As with an extend: it is ours, and the answer that had its ETag was lost.
+            self.meta_etag = etag
+            answer = yield from self._settle(self._nack_call(delay_s, intent, reason))
         if not (answer.may_be_a_repeat and isinstance(answer.error(), LeaseLost | NotFound | CasMismatch)):
             answer.expect(200)
+
+    def _nack_call(self, delay_s: float, intent: Intent, reason: str) -> Call:
+        return queue_request.nack(self.message, self.meta_etag, delay_s=delay_s, intent=intent, reason=reason)
 
     def _settle(self, call: Call) -> Flow[Answer]:
         """The answer; while there is none, or the server has no time, it is asked again as long as it is ours."""
