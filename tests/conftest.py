@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Iterator
+from typing import Any
 
 import asyncpg
 import pytest
@@ -72,8 +73,22 @@ def own_redis_server(redis_server: RedisServer) -> Iterator[RedisServer]:
     server.stop()
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In a worker process: tell the one that prints the summary."""
+    output: dict[str, object] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["served"] = session.config.stash.get(_SERVED, {})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    output = getattr(node, "workeroutput", None) or {}
+    for name, origin in output.get("served", {}).items():
+        _served(node.config, name, origin)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for name, origin in config.stash.get(_SERVED, {}).items():
+    for name, origin in sorted(config.stash.get(_SERVED, {}).items()):
         terminalreporter.write_line(f"{name}: {origin}")
 
 
