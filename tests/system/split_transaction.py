@@ -139,8 +139,8 @@ class SplitTransaction:
         assert taken.status_code in (200, 409), taken.text
         if taken.status_code == 200:
             return "ready"
-        message_key = MESSAGES.key("default", self.queue, self._message["message_id"])
-        return "gone" if await store.get(message_key) is None else "held"
+        # Its id is not known if the sender died first; the queue is its own.
+        return "held" if await MESSAGES.range(store, "default", self.queue, limit=1) else "gone"
 
     async def is_free(self) -> bool:
         """Whether everybody can have its keys."""
