@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.storage.errors import Conflict, InvalidBatch
+from holdfast.storage.figures import COUNTS, LEVELS
 from holdfast.storage.port import ABSENT, BATCH_KEYS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX, Batch, Record, Store
 from tests.conformance.backends import SMALL, Backend
 
@@ -172,6 +173,10 @@ async def test_a_closed_and_opened_store_has_everything(backend: Backend) -> Non
         assert await store.get(b"a") == Record(b"a", b"1", revision, revision, 1)
         assert await store.get(b"b") is None
         assert await store.commit(Batch(puts={b"c": b""})) == revision + 2
+
+
+async def test_every_figure_has_a_meaning(store: Store) -> None:
+    assert set(store.figures()) <= COUNTS.keys() | LEVELS.keys()
 
 
 async def test_the_figures_count_commits_and_conflicts(store: Store) -> None:

@@ -27,6 +27,16 @@ async def test_a_snapshot_shows_one_revision_while_writes_go_on(store: Store) ->
     assert {item.record.value for item in records} == {b"old"}
 
 
+async def test_a_snapshot_shows_the_moment_it_was_opened_also_if_it_is_read_later(store: Store) -> None:
+    await store.commit(Batch(puts={b"gone": b"old", b"kept": b"old"}))
+
+    async with store.snapshot() as snapshot:
+        await store.commit(Batch(puts={b"kept": b"new", b"late": b"new"}, deletes={b"gone"}))
+        items = [item async for page in snapshot.records() for item in page]
+
+    assert {item.record.key: item.record.value for item in items} == {b"gone": b"old", b"kept": b"old"}
+
+
 async def test_a_restored_store_continues_where_the_snapshot_was(store: Store) -> None:
     async with open_memory(SMALL) as source:
         await source.commit(Batch(puts={b"a": b"1", b"gone": b""}))

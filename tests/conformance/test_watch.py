@@ -174,3 +174,9 @@ async def test_a_closed_watch_ends_its_iteration(store: Store) -> None:
     await watch.aclose()
 
     assert await collecting == []
+
+
+async def test_only_a_store_in_a_database_is_shared_with_other_processes(
+    store: Store, backend: Backend
+) -> None:
+    assert store.is_shared == (backend.name == "postgres")

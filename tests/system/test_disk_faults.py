@@ -12,11 +12,11 @@ import pytest
 
 from holdfast.common import failpoint
 from holdfast.storage.disk import segment
-from holdfast.storage.disk.store import open_disk
-from holdfast.storage.errors import Conflict, StoreFull, StoreLocked, StoreReadOnly
+from holdfast.storage.disk.store import RECOVERY_LOOK_S, open_disk
+from holdfast.storage.errors import Conflict, StoreFull, StoreLocked, StoreReadOnly, StoreUnavailable
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import ABSENT, Batch, Transaction
-from tests.infra.files import FullFile, GatedFile, UnmarkableFile
+from holdfast.storage.port import ABSENT, Batch, Store, Transaction
+from tests.infra.files import BrokenFile, FullFile, GatedFile, UnmarkableFile
 
 OPTIONS = StoreOptions(journal_segment_bytes=1 << 20, free_bytes_min=0)
 synced_by = pytest.mark.parametrize(
@@ -29,6 +29,7 @@ TIMEOUT_S = 10
 def healthy() -> Iterator[None]:
     GatedFile.gate.set()
     FullFile.is_full = False
+    BrokenFile.is_broken = False
     yield
     GatedFile.gate.set()
 
@@ -37,6 +38,14 @@ async def turns(count: int = 20) -> None:
     """Let everything that can go on go on."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+async def until_well(store: Store) -> None:
+    for _ in range(TIMEOUT_S * 20):
+        if store.problem is None:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(store.problem)
 
 
 async def test_nothing_is_visible_before_it_is_durable(tmp_path: Path) -> None:
@@ -75,6 +84,20 @@ async def test_while_one_group_syncs_the_next_one_gathers(tmp_path: Path) -> Non
         await asyncio.gather(first, *rest)
 
         assert store.figures()["syncs"] == 2
+
+
+async def test_no_more_batches_share_a_sync_than_the_options_say(tmp_path: Path) -> None:
+    async with open_disk(tmp_path, replace(OPTIONS, group_batches_max=10), file_factory=GatedFile) as store:
+        GatedFile.gate.clear()
+        GatedFile.is_syncing.clear()
+        first = asyncio.ensure_future(store.commit(Batch(puts={b"first": b""})))
+        await asyncio.to_thread(GatedFile.is_syncing.wait)
+        rest = [asyncio.ensure_future(store.commit(Batch(puts={b"%d" % n: b""}))) for n in range(50)]
+        await turns()
+        GatedFile.gate.set()
+        await asyncio.gather(first, *rest)
+
+        assert store.figures()["syncs"] == 6
 
 
 @synced_by
@@ -257,3 +280,38 @@ async def test_a_second_process_is_told_the_path_and_the_holder(tmp_path: Path) 
     assert "StoreLocked" in second.stderr
     assert str(tmp_path) in second.stderr
     assert f"process {os.getpid()}" in second.stderr
+
+
+async def test_a_flush_that_fails_with_the_journal_does_not_open_the_store_again(tmp_path: Path) -> None:
+    """Commits after it would wait for ever: the journal takes nothing more until it is opened again."""
+    async with open_disk(tmp_path, OPTIONS, file_factory=BrokenFile) as store:
+        await store.commit(Batch(puts={b"a": b"1"}))
+        BrokenFile.is_broken = True
+        with pytest.raises(StoreReadOnly):
+            await store.commit(Batch(puts={b"a": b"2"}))
+        BrokenFile.is_broken = False
+        store.shelf_failed(StoreUnavailable("a flush failed in the same moment"))
+        await asyncio.sleep(3 * RECOVERY_LOOK_S)
+
+        with pytest.raises(StoreReadOnly):
+            async with asyncio.timeout(TIMEOUT_S):
+                await store.commit(Batch(puts={b"a": b"3"}))
+        record = await store.get(b"a")
+    assert record is not None
+    assert record.value == b"1"
+
+
+async def test_a_broken_shelf_serves_reads_until_files_can_be_made_again(tmp_path: Path) -> None:
+    async with open_disk(tmp_path, OPTIONS) as store:
+        await store.commit(Batch(puts={b"a": b"1"}))
+        probe = tmp_path / "probe"
+        probe.mkdir()  # No file can be made in its place: as with a quota, or a mount that turned read-only.
+        store.shelf_failed(StoreUnavailable("a flush failed"))
+        for _ in range(3):
+            await asyncio.sleep(RECOVERY_LOOK_S)
+            assert await store.get(b"a") is not None
+        assert store.problem is not None
+
+        probe.rmdir()
+        await until_well(store)
+        await store.commit(Batch(puts={b"a": b"2"}))

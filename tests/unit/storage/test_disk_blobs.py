@@ -10,6 +10,7 @@ from threading import Event
 
 import pytest
 
+from holdfast.common.clock import FakeClock, SteadyClock
 from holdfast.common.ids import uuid7
 from holdfast.storage.disk.blobs import STEP_BYTES, FileBlobs
 from holdfast.storage.errors import StorageError
@@ -18,13 +19,15 @@ from holdfast.storage.errors import StorageError
 class Nothing:
     """No blob is in use."""
 
+    has_snapshots = False
+
     def is_blob_referenced(self, blob_id: str) -> bool:
         return False
 
 
 @pytest.fixture
 def blobs(tmp_path: Path) -> FileBlobs:
-    return FileBlobs(tmp_path, Nothing(), lambda: 0.0)
+    return FileBlobs(tmp_path, Nothing(), SteadyClock(FakeClock()))
 
 
 def left_behind(folder: Path) -> list[Path]:

@@ -56,6 +56,18 @@ async def test_values_are_stored_sealed_and_read_plain(compression: Compression)
         assert b"marker" not in stored.value
 
 
+async def test_values_are_compressed_before_they_are_sealed() -> None:
+    sizes: dict[Compression, int] = {}
+    for compression in (Compression.NONE, Compression.SNAPPY):
+        async with open_encoded(compression=compression) as store:
+            await store.commit(Batch(puts={b"k": MARKER * 1000}))
+            stored = await store.inner.get(b"k")
+            assert stored is not None
+            sizes[compression] = len(stored.value)
+
+    assert sizes[Compression.SNAPPY] * 4 < len(MARKER) * 1000 <= sizes[Compression.NONE]
+
+
 async def test_ranges_are_opened_and_keys_only_ranges_open_nothing() -> None:
     async with open_encoded() as store:
         await store.commit(Batch(puts={b"%03d" % i: b"v%d" % i for i in range(3 * STEP_RECORDS)}))

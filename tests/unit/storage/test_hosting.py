@@ -103,6 +103,8 @@ def test_settings_become_options(tmp_path: Path) -> None:
         history_revisions_max="7",
         history_age_s_max="8s",
         blob_sweep_grace_s="9s",
+        blob_free_grace_s="70s",
+        redis_url="redis://localhost:1/0",
         logstore_segment_bytes="2MiB",
         logstore_commit_operations_max="10",
     )
@@ -113,6 +115,9 @@ def test_settings_become_options(tmp_path: Path) -> None:
     assert (options.history_revisions_max, options.history_age_s_max) == (7, 8)
     assert (options.blob_sweep_grace_s, options.journal_segment_bytes) == (9, 2 << 20)
     assert options.group_batches_max == 10
+    assert options.blob_free_grace_s == 70
+    assert options.redis_url is not None
+    assert options.redis_url.get_secret_value() == "redis://localhost:1/0"
 
 
 def test_a_bundle_turns_encryption_on(tmp_path: Path) -> None:

@@ -47,6 +47,11 @@ async def test_migrations_are_applied_once(postgres_url: str) -> None:
     assert await migrate_url(postgres_url, is_dry_run=True) == []
 
 
+async def test_an_open_store_has_all_migrations(postgres_url: str) -> None:
+    async with open_postgres(postgres_url, StoreOptions()):
+        assert await migrate_url(postgres_url, is_dry_run=True) == []
+
+
 async def test_many_starters_at_once_apply_each_migration_once(postgres_url: str) -> None:
     applied = await asyncio.gather(*(migrate_url(postgres_url, is_dry_run=False) for _ in range(6)))
 

@@ -20,7 +20,7 @@ PLAIN = StoreOptions(journal_segment_bytes=1 << 20, free_bytes_min=0, postgres_p
 OLD_KEY, NEW_KEY = os.urandom(32), os.urandom(32)
 NAMES = ["Put", "Get", "List", "Delete", "ConcurrentCAS", "Watch", "BlobRoundTrip"]
 CRYPTO_NAMES = ["CryptoMetaStateRoundTrip", "CryptoQueueRoundTrip"]
-LAST_NAMES = ["ReadEverything", "Cleanup"]
+LAST_NAMES = ["ReadEverything", "ReadHistory", "Cleanup"]
 
 
 def sealed(root_key: bytes, *old_keys: bytes) -> StoreOptions:
@@ -183,6 +183,22 @@ async def test_rewrap_makes_the_old_root_key_unnecessary(url: str) -> None:
         assert await opened(backend, Keyring(NEW_KEY)) == [b"1", b"2", b"with a blob"]
         with pytest.raises(DecryptionError):
             await opened(backend, Keyring(OLD_KEY))
+
+
+async def test_a_blob_from_before_a_rotation_needs_its_old_root_key_after_a_rewrap() -> None:
+    options = sealed(NEW_KEY, OLD_KEY)
+    assert options.keyring is not None
+    async with open_backend("mem://", options) as backend:
+        ref = await put_blob(EncodedStore(backend, Keyring(OLD_KEY)), b"c", b"content")
+        await rewrap_values(backend, options.keyring)
+
+        async def content(keyring: Keyring) -> bytes:
+            pieces = EncodedStore(backend, keyring).blobs.read(ref, context="state:k")
+            return b"".join([piece async for piece in pieces])
+
+        assert await content(options.keyring) == b"content"
+        with pytest.raises(DecryptionError, match=Keyring(OLD_KEY).current_id.hex()):
+            await content(Keyring(NEW_KEY))
 
 
 async def fill_under(backend: Backend, keyring: Keyring) -> None:

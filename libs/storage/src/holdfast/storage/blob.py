@@ -1,11 +1,27 @@
 """What all blob stores share."""
 
 import re
+from dataclasses import dataclass
 
 from holdfast.storage.errors import InvalidBatch
 from holdfast.storage.port import BlobRef
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+@dataclass(slots=True)
+class Removals:
+    """How many blobs were removed since the store was opened, and how many bytes as they were stored."""
+
+    blobs: int = 0
+    bytes: int = 0
+
+    def add(self, size_bytes: int) -> None:
+        self.blobs += 1
+        self.bytes += size_bytes
+
+    def figures(self) -> dict[str, float]:
+        return {"blobs_removed": self.blobs, "blob_removed_bytes": self.bytes}
 
 
 def checked_id(blob_id: str) -> str:

@@ -16,8 +16,11 @@ def store_options(settings: PlaneSettings) -> StoreOptions:
         bundle_path=None if keyring is None else settings.bundle,
         history_revisions_max=settings.history_revisions_max,
         history_age_s_max=settings.history_age_s_max,
+        blob_free_grace_s=settings.blob_free_grace_s,
+        clock_skew_s_max=settings.clock_skew_s_max,
         blob_sweep_grace_s=settings.blob_sweep_grace_s,
         journal_segment_bytes=settings.logstore_segment_bytes,
+        free_bytes_min=settings.disk_reserve_bytes,
         group_batches_max=settings.logstore_commit_operations_max,
         redis_url=settings.redis_url,
     )

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from fastapi import FastAPI
 
-from holdfast.common.app import build_app
+from holdfast.common.app import build_app, parts_of
 from holdfast.common.drain import Drain
 from holdfast.common.express.hooks import Admit, Leave
 from holdfast.common.express.router import ExpressRouter
@@ -16,6 +16,7 @@ from holdfast.common.settings import PlaneSettings
 from holdfast.common.upstream.peers import Peers
 from holdfast.storage.configured import store_options
 from holdfast.storage.errors import StorageError
+from holdfast.storage.figures import show_clock, show_figures
 from holdfast.storage.opening import open_store
 from holdfast.storage.port import Store
 
@@ -58,6 +59,13 @@ def build_store_app(
             health.add("store", lambda: store_problem(store))
             app.state.store_url = store.url
             show_figures(store, registry)
+            show_clock(store.clock, registry)
+            health.add("clock", lambda: store.clock.problem)
+            health.note("holdfast-clock", store.clock.note)
+            hooks = parts_of(app).hooks
+            hooks.wall_s = store.clock.now_s
+            if store.is_shared:
+                hooks.check = store.clock.check
             if peers is not None:
                 await stack.enter_async_context(peers.running())
             for part in parts:
@@ -77,16 +85,6 @@ def build_store_app(
     )
     app.state.peers = peers
     return app
-
-
-def show_figures(store: Store, registry: Registry) -> None:
-    """Every figure of the store as a gauge; counts restart with the process, as everywhere in the metrics."""
-    for name in store.figures():
-        registry.gauge(
-            f"holdfast.storage.{name}",
-            f"Store: {name.replace('_', ' ')}.",
-            callback=lambda name=name: float(store.figures()[name]),  # type: ignore[misc]  # mypy infers no default
-        )
 
 
 async def store_problem(store: Store) -> str | None:

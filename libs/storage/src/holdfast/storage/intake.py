@@ -5,6 +5,8 @@ from hashlib import sha256
 from typing import NamedTuple, Self
 
 from holdfast.storage.port import BlobRef, BlobStore, BlobWriter
+from holdfast.storage.records_pb2 import Payload
+from holdfast.storage.tables import blob_message
 
 INLINE_BYTES_MAX = 64 << 10
 PIECE_BYTES = 64 << 10  # What is hashed and compacted in one go, while other requests wait.
@@ -52,6 +54,13 @@ class Intake:
     async def __aexit__(self, *exc: object) -> None:
         if self._writer is not None:
             await self._writer.__aexit__(*exc)
+
+
+def payload_of(content: Content) -> Payload:
+    """Content as records keep it."""
+    if content.blob is None:
+        return Payload(inline=content.inline, size_bytes=content.size_bytes)
+    return Payload(blob=blob_message(content.blob), size_bytes=content.size_bytes)
 
 
 async def pieces_of(body: bytes) -> AsyncIterator[bytes]:

@@ -28,8 +28,8 @@ async def held_members(tx: Transaction, txn_id: str) -> list[Member]:
 
 
 def member_of(key: bytes) -> Member:
-    """The member that a `held_key` names."""
-    _, _, namespace, name = unpack(key)
+    """The member whose namespace and key a storage key ends with: of a lease, a document, a `held_key` and others."""
+    *_, namespace, name = unpack(key)
     return Member(str(namespace), str(name))
 
 

@@ -22,7 +22,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Lease(_message.Message):
-    """("lease", namespace, key): who holds the key. Stays when nobody does: the token must never fall."""
+    """("lease", namespace, key): who holds the key. Stays when nobody does, until the key is forgotten: the token must never
+    fall.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -61,6 +63,29 @@ class Lease(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Lease: _TypeAlias = Lease  # noqa: Y015
+
+@_typing.final
+class LeaseFloor(_message.Message):
+    """("leasefloor", namespace): the highest token of the keys that were forgotten here. It never falls, and a key without a
+    lease record begins above it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    fencing_token: _builtins.int
+    def __init__(
+        self,
+        *,
+        fencing_token: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeaseFloor: _TypeAlias = LeaseFloor  # noqa: Y015
 
 @_typing.final
 class Document(_message.Message):
@@ -747,3 +772,120 @@ class TcResourceManager(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TcResourceManager: _TypeAlias = TcResourceManager  # noqa: Y015
+
+@_typing.final
+class IndexSummary(_message.Message):
+    """("indexsummary", namespace, key): what the index knows of a document that is too large for entries of its own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ETAG_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    etag: _builtins.str
+    """Of the document that it was made of; of any other it says nothing."""
+    format: _builtins.str
+    """Of its entries, as in IndexFormat."""
+    @_builtins.property
+    def content(self) -> _records_pb2.Payload:
+        """A SummaryContent; empty: every term may match."""
+
+    def __init__(
+        self,
+        *,
+        etag: _builtins.str = ...,
+        format: _builtins.str = ...,
+        content: _records_pb2.Payload | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "etag", b"etag", "format", b"format"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IndexSummary: _TypeAlias = IndexSummary  # noqa: Y015
+
+@_typing.final
+class SummaryContent(_message.Message):
+    """What an IndexSummary holds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
+    LOWS_FIELD_NUMBER: _builtins.int
+    HIGHS_FIELD_NUMBER: _builtins.int
+    HAS_SPANS_FIELD_NUMBER: _builtins.int
+    filter: _builtins.bytes
+    """A Bloom filter over all entries."""
+    has_spans: _builtins.bool
+    """False: there were too many paths to tell."""
+    @_builtins.property
+    def lows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Of each path and kind the smallest entry, in order,"""
+
+    @_builtins.property
+    def highs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """and the largest one."""
+
+    def __init__(
+        self,
+        *,
+        filter: _builtins.bytes = ...,
+        lows: _abc.Iterable[_builtins.bytes] | None = ...,
+        highs: _abc.Iterable[_builtins.bytes] | None = ...,
+        has_spans: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "has_spans", b"has_spans", "highs", b"highs", "lows", b"lows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SummaryContent: _TypeAlias = SummaryContent  # noqa: Y015
+
+@_typing.final
+class IndexPending(_message.Message):
+    """("indexinfo", "pending", namespace, key): a large document that has no summary yet."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IndexPending: _TypeAlias = IndexPending  # noqa: Y015
+
+@_typing.final
+class JanitorProgress(_message.Message):
+    """("sys", "janitor", name): how far a pass over the records of one kind has come. Whichever process is first goes on with it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STARTED_AT_MS_FIELD_NUMBER: _builtins.int
+    SEEN_AT_MS_FIELD_NUMBER: _builtins.int
+    AFTER_KEY_FIELD_NUMBER: _builtins.int
+    started_at_ms: _builtins.int
+    """Of the last pass."""
+    seen_at_ms: _builtins.int
+    """When its process last said so; one that is long silent is taken over from."""
+    after_key: _builtins.bytes
+    """Every record up to this one was looked at; empty: the pass is over."""
+    def __init__(
+        self,
+        *,
+        started_at_ms: _builtins.int = ...,
+        seen_at_ms: _builtins.int = ...,
+        after_key: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_key", b"after_key", "seen_at_ms", b"seen_at_ms", "started_at_ms", b"started_at_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JanitorProgress: _TypeAlias = JanitorProgress  # noqa: Y015

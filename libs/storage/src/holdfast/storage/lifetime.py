@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.storage.layers import LEASES
-from holdfast.storage.layers_pb2 import MessageState, QueueMessage
+from holdfast.storage.layers_pb2 import DeadLetterRecord, MessageState, QueueMessage
 from holdfast.storage.port import Transaction
 from holdfast.storage.resource import Member
 from holdfast.storage.tables import Table
 
 DELIVERIES = Table("taken", MessageState)  # Written by queue.
 _MESSAGES = Table("msg", QueueMessage)  # Written by queue.
+_DEAD_LETTERS = Table("dlq", DeadLetterRecord)  # Written by queue.
 
 
 class MessagePlace(NamedTuple):
@@ -23,12 +24,26 @@ class MessagePlace(NamedTuple):
 
 def message_place(member: Member) -> MessagePlace | None:
     """None: the member is a key."""
+    return _place(member, "msg")
+
+
+def message_of_state(member: Member) -> MessagePlace | None:
+    """The message whose state the key is, `q/<queue>/state/<id>`; None: it is a key like any other."""
+    return _place(member, "state")
+
+
+def _place(member: Member, kind: str) -> MessagePlace | None:
     if not member.key.startswith("q/"):
         return None
     parts = member.key.split("/")
-    if len(parts) != 4 or parts[2] != "msg":
+    if len(parts) != 4 or parts[2] != kind:
         return None
     return MessagePlace(member.namespace, parts[1], parts[3])
+
+
+async def is_message_there(tx: Transaction, place: MessagePlace) -> bool:
+    """In its queue, or among the dead letters, from where it may come back."""
+    return bool(await tx.get_many([_MESSAGES.key(*place), _DEAD_LETTERS.key(*place)]))
 
 
 async def delivery_of(tx: Transaction, txn_id: str, place: MessagePlace) -> MessageState | None:

@@ -1,18 +1,20 @@
 """The store in memory, for tests and demos: the same engine as on disk, without a journal."""
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol, Self
+from typing import Self
 
 from holdfast.common.ids import uuid7
-from holdfast.storage.blob import checked_end, checked_id
+from holdfast.storage.blob import Removals, checked_end, checked_id
 from holdfast.storage.errors import BlobNotFound, InvalidBatch
+from holdfast.storage.local.released import References, ReleasedBlobs
 from holdfast.storage.local.shelf import MemoryShelf
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.local.upkeep import Upkeep
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import BlobInfo, BlobRef
+from holdfast.storage.store_clock import StoreClock
 
 READ_BYTES = 64 << 10
 
@@ -20,22 +22,20 @@ READ_BYTES = 64 << 10
 @asynccontextmanager
 async def open_memory(options: StoreOptions) -> AsyncIterator[LocalStore]:
     store = LocalStore(url="mem://", shelf=MemoryShelf(), options=options)
-    store.attach(MemoryBlobs(store, options))
-    async with Upkeep(store, options):
+    store.attach(MemoryBlobs(store, store.clock))
+    async with Upkeep(store, options).running():
         yield store
         await store.close()
-
-
-class References(Protocol):
-    def is_blob_referenced(self, blob_id: str) -> bool: ...
 
 
 class MemoryBlobs:
     """The `BlobStore` of a store in memory."""
 
-    def __init__(self, references: References, options: StoreOptions) -> None:
+    def __init__(self, references: References, clock: StoreClock) -> None:
         self._references = references
-        self._wall_s = options.clock.wall_s
+        self._now_s = clock.now_s
+        self._released = ReleasedBlobs(clock)
+        self.removals = Removals()
         self._contents: dict[str, tuple[bytes, float]] = {}
 
     def create(self, *, context: str = "", blob_id: str | None = None) -> "MemoryBlobWriter":
@@ -64,24 +64,41 @@ class MemoryBlobs:
     async def remove(self, blob_id: str) -> bool:
         if self._references.is_blob_referenced(blob_id):
             return False
-        return self._contents.pop(blob_id, None) is not None
+        return self._drop(blob_id)
+
+    async def free(self, *, grace_s: float) -> int:
+        return self._released.free(self._references, self._drop, grace_s=grace_s)
 
     async def sweep(self, *, grace_s: float) -> int:
-        oldest_s = self._wall_s() - grace_s
+        if self._references.has_snapshots:
+            return 0
+        oldest_s = self._now_s() - grace_s
         gone = [
             blob_id
             for blob_id, (_, created_at_s) in self._contents.items()
-            if created_at_s <= oldest_s and not self._references.is_blob_referenced(blob_id)
+            if created_at_s <= oldest_s
+            and not self._released.is_younger(blob_id, grace_s)
+            and not self._references.is_blob_referenced(blob_id)
         ]
-        for blob_id in gone:
-            del self._contents[blob_id]
-        return len(gone)
+        return sum(map(self._drop, gone))
+
+    async def touch(self) -> None:
+        """There are no other processes."""
+
+    def released(self, blob_ids: Sequence[str]) -> None:
+        self._released.add(blob_ids)
+
+    def _drop(self, blob_id: str) -> bool:
+        if blob_id not in self._contents:
+            return False
+        self.removals.add(len(self._contents.pop(blob_id)[0]))
+        return True
 
     def exists(self, blob_id: str) -> bool:
         return blob_id in self._contents
 
     def keep(self, blob_id: str, content: bytes) -> None:
-        self._contents[blob_id] = (content, self._wall_s())
+        self._contents[blob_id] = (content, self._now_s())
 
 
 class MemoryBlobWriter:

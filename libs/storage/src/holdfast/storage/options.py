@@ -22,14 +22,20 @@ class StoreOptions:
     history_age_s_max: float = 600.0  # … and this long ago, whichever is nearer.
     compact_interval_s: float = 10.0
     watch_buffer_events_max: int = 10_000  # A watcher further behind is cut off.
-    blob_sweep_grace_s: float = 3600.0
+    blob_free_grace_s: float = 120.0  # After the last record let go of a blob …
+    blob_free_interval_s: float = 15.0  # … looked for this often; readers tell other processes as often.
+    blob_sweep_grace_s: float = 3600.0  # For blobs that nothing ever referred to.
     blob_sweep_interval_s: float = 600.0
     journal_segment_bytes: int = 64 << 20  # Disk: what preallocated log files grow to.
-    free_bytes_min: int = 64 << 20  # Disk: below this free space writes are refused with StoreFull.
+    # Disk: the reserve; with less free space writes are refused with StoreFull.
+    free_bytes_min: int = 64 << 20
     group_batches_max: int = 1024  # Batches that share one sync.
     loop_syncs_after: int | None = (
         256  # Disk: quick syncs in a row before the loop syncs a lone batch; None: never.
     )
+    # PostgreSQL: beyond it nothing is served; 0 serves whatever the clocks say.
+    clock_skew_s_max: float = 30.0
+    postgres_clock_interval_s: float = 2.0  # How often the database's clock is asked.
     postgres_pool_max: int = 8
     postgres_poll_interval_s: float = 1.0  # Fallback when a NOTIFY is lost.
     redis_url: SecretStr | None = None  # PostgreSQL: hints to other processes go this way too.

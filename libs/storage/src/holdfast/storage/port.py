@@ -14,6 +14,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, Self, TypeVar
 
+from holdfast.storage.store_clock import StoreClock
+
 KEY_BYTES_MAX = 2048  # PostgreSQL's btree takes at most about 2700 bytes in one entry.
 VALUE_BYTES_MAX = 1 << 20  # Layers put more than 64 KiB into a blob; this is the hard stop.
 BATCH_BYTES_MAX = 8 << 20
@@ -127,8 +129,19 @@ class BlobStore(Protocol):
         """Remove one blob now; False if a record refers to it or it does not exist."""
         ...
 
+    async def free(self, *, grace_s: float) -> int:
+        """Remove blobs whose last record let go of them at least `grace_s` ago, but not under a reader of any process,
+        and not while a snapshot is read; returns how many."""
+        ...
+
     async def sweep(self, *, grace_s: float) -> int:
-        """Remove blobs that no record refers to and that are older than `grace_s`; returns how many."""
+        """Look at all blobs, and remove those that no record refers to, under the same conditions, if they were neither
+        written nor let go of within `grace_s`; returns how many. It finds what `free` can't know of: what was
+        never referred to, or let go of by a process that is gone."""
+        ...
+
+    async def touch(self) -> None:
+        """Tell other processes which blobs are read and written by this one. The store does so by itself."""
         ...
 
 
@@ -140,10 +153,15 @@ class SnapshotRecord(NamedTuple):
 
 
 class Snapshot(Protocol):
-    """Every record as of one revision."""
+    """Every record, and the kept history, as of one revision."""
 
     @property
     def revision(self) -> int: ...
+
+    @property
+    def compacted_revision(self) -> int:
+        """History up to here is gone."""
+        ...
 
     @property
     def record_count(self) -> int:
@@ -152,6 +170,10 @@ class Snapshot(Protocol):
 
     def records(self) -> AsyncIterator[Sequence[SnapshotRecord]]:
         """Pages in key order."""
+        ...
+
+    def changes(self) -> AsyncIterator[Sequence[Event]]:
+        """Pages of the history after `compacted_revision`, oldest first, with previous records."""
         ...
 
 
@@ -210,7 +232,17 @@ class Store(Protocol):
         ...
 
     @property
+    def is_shared(self) -> bool:
+        """Whether other processes may write to it as well."""
+        ...
+
+    @property
     def blobs(self) -> BlobStore: ...
+
+    @property
+    def clock(self) -> StoreClock:
+        """The time of this store: everything over it is granted, judged and told by it."""
+        ...
 
     @property
     def revision(self) -> int:
@@ -223,7 +255,7 @@ class Store(Protocol):
         ...
 
     def figures(self) -> Mapping[str, float]:
-        """What the metrics show of this store, by name: counts since it was opened, and levels."""
+        """What the metrics show of this store, by name: counts since it was opened, and levels; `figures.py` names all."""
         ...
 
     async def get(self, key: bytes) -> Record | None: ...

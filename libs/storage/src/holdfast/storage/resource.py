@@ -112,7 +112,7 @@ class Leaser(Protocol):
         *,
         is_explicit: bool,
     ) -> Lease:
-        """An ordinary lease. LeaseHeld if somebody else has it."""
+        """An ordinary lease, on the state of a message that is there. LeaseHeld if somebody else has it."""
         ...
 
     async def extend(self, tx: Transaction, member: Member, claim: Claim, expires_at_ms: int) -> None:
@@ -120,7 +120,7 @@ class Leaser(Protocol):
         ...
 
     async def forget(self, tx: Transaction, member: Member) -> None:
-        """The key goes for ever, and with it its token."""
+        """The key goes with the message whose state it was; a later key of that name begins above its token."""
         ...
 
     def freed(self, members: Sequence[Member]) -> None:

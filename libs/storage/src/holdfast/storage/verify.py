@@ -1,4 +1,4 @@
-"""Verification of a store: every operation tried for real, every record and blob read; nothing is left behind.
+"""Verification of a store: every operation tried for real, every record, blob and kept change read; nothing is left behind.
 
 Samples live below ("sys", "verify", <run>), where no layer looks: servers may go on working meanwhile.
 """
@@ -14,7 +14,8 @@ from holdfast.storage.codec.descriptor import MAGIC
 from holdfast.storage.codec.encoded import EncodedStore, ValueCodec
 from holdfast.storage.codec.hf1 import Codec
 from holdfast.storage.codec.keyring import Keyring
-from holdfast.storage.errors import Conflict, StorageError, StoreCorrupt
+from holdfast.storage.errors import BlobNotFound, Conflict, StorageError, StoreCorrupt
+from holdfast.storage.history_check import HistoryCheck
 from holdfast.storage.keys import next_key, pack, prefix_range
 from holdfast.storage.port import ABSENT, Batch, BlobRef, Store
 from holdfast.storage.progress import Advance, silent
@@ -66,6 +67,7 @@ class Verification:
             checks["CryptoMetaStateRoundTrip"] = lambda: self._sealed_pair(codec, "meta", "state")
             checks["CryptoQueueRoundTrip"] = lambda: self._sealed_pair(codec, "queue-meta", "queue-payload")
         checks["ReadEverything"] = self._read_everything
+        checks["ReadHistory"] = self._read_history
         return checks
 
     def _key(self, name: str) -> bytes:
@@ -180,10 +182,29 @@ class Verification:
                         broken.append(error)
                     self._advance(1, len(record.value))
                 await asyncio.sleep(0)
+        await self._read_unreferenced_blobs(backend, read, broken)
         if broken:
             raise StoreCorrupt(
                 f"{len(broken)} records or their blobs can't be read, the first: {broken[0].detail}"
             )
+
+    async def _read_unreferenced_blobs(
+        self, backend: Store, read: set[str], broken: list[StorageError]
+    ) -> None:
+        """They may be on their way into a record, or wait for the sweep, which may come while they are read."""
+        async for info in backend.blobs.list():
+            if info.id in read:
+                continue
+            try:
+                await self._read_blob(backend, info.id)
+            except BlobNotFound:
+                continue
+            except StorageError as error:
+                broken.append(error)
+
+    async def _read_history(self) -> None:
+        async with _backend(self._store).snapshot() as snapshot:
+            await HistoryCheck(snapshot, self._keyring, self._advance).run()
 
     async def _read_blob(self, backend: Store, blob_id: str) -> None:
         async for piece in stored_blob(backend.blobs, blob_id):

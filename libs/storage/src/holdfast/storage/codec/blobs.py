@@ -61,8 +61,14 @@ class EncodedBlobStore:
     async def remove(self, blob_id: str) -> bool:
         return await self._inner.remove(blob_id)
 
+    async def free(self, *, grace_s: float) -> int:
+        return await self._inner.free(grace_s=grace_s)
+
     async def sweep(self, *, grace_s: float) -> int:
         return await self._inner.sweep(grace_s=grace_s)
+
+    async def touch(self) -> None:
+        await self._inner.touch()
 
     def rewrap(self, ref: BlobRef, old_context: str, new_context: str) -> BlobRef:
         """The same blob for another context, or for the current root key: put the record anew, the bytes stay."""

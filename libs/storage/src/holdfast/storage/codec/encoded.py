@@ -30,6 +30,7 @@ from holdfast.storage.port import (
     Store,
     Watch,
 )
+from holdfast.storage.store_clock import StoreClock
 from holdfast.storage.transact import TransactMixin
 
 STEP_RECORDS = (
@@ -141,8 +142,16 @@ class EncodedStore(TransactMixin):
         return self._inner.url
 
     @property
+    def is_shared(self) -> bool:
+        return self._inner.is_shared
+
+    @property
     def blobs(self) -> EncodedBlobStore:
         return self._blobs
+
+    @property
+    def clock(self) -> StoreClock:
+        return self._inner.clock
 
     @property
     def revision(self) -> int:
@@ -280,9 +289,17 @@ class EncodedSnapshot:
         return self._inner.revision
 
     @property
+    def compacted_revision(self) -> int:
+        return self._inner.compacted_revision
+
+    @property
     def record_count(self) -> int:
         return self._inner.record_count
 
     async def records(self) -> AsyncIterator[Sequence[SnapshotRecord]]:
         async for page in self._inner.records():
             yield [SnapshotRecord(self._values.open(record), blobs) for record, blobs in page]
+
+    async def changes(self) -> AsyncIterator[Sequence[Event]]:
+        async for page in self._inner.changes():
+            yield [self._values.open_event(event) for event in page]

@@ -8,18 +8,22 @@ import asyncio
 import hashlib
 import os
 import zlib
-from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from struct import Struct
 from threading import Lock
-from typing import BinaryIO, Protocol, Self
+from typing import BinaryIO, Self
 
+from holdfast.common.clock import SteadyClock
 from holdfast.common.ids import uuid7
-from holdfast.storage.blob import checked_end, checked_id
-from holdfast.storage.errors import BlobNotFound, InvalidBatch, StoreCorrupt
+from holdfast.storage.blob import Removals, checked_end, checked_id
+from holdfast.storage.disk.room import Room
+from holdfast.storage.errors import BlobNotFound, InvalidBatch, StoreCorrupt, StoreFull
 from holdfast.storage.foreign import from_os
+from holdfast.storage.local.released import References, ReleasedBlobs
 from holdfast.storage.port import BlobInfo, BlobRef
+from holdfast.storage.trouble import WriteTrouble
 from holdfast.storage.whole_file import sync_folder
 
 CHUNK_BYTES = 64 << 10
@@ -30,20 +34,26 @@ _CRC = Struct(">I")
 _STORED_CHUNK_BYTES = CHUNK_BYTES + _CRC.size
 
 
-class References(Protocol):
-    """Who knows which blobs are in use."""
-
-    def is_blob_referenced(self, blob_id: str) -> bool: ...
-
-
 class FileBlobs:
     """The `BlobStore` of a store on disk."""
 
-    def __init__(self, folder: Path, references: References, wall_s: "Wall") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        references: References,
+        clock: SteadyClock,
+        *,
+        room: Room | None = None,
+        trouble: WriteTrouble | None = None,
+    ) -> None:
         self._folder = folder
+        self._room = room
+        self._trouble = trouble
         self._incoming = folder / "incoming"
         self._references = references
-        self._wall_s = wall_s
+        self._clock = clock
+        self._released = ReleasedBlobs(clock)
+        self.removals = Removals()
         self._incoming.mkdir(mode=0o700, parents=True, exist_ok=True)
         for left_over in self._incoming.iterdir():
             left_over.unlink()
@@ -52,7 +62,22 @@ class FileBlobs:
         blob_id = uuid7() if blob_id is None else checked_id(blob_id)
         if self.exists(blob_id):
             raise InvalidBatch(f"blob {blob_id} exists already")
-        return FileBlobWriter(blob_id, self._incoming / blob_id, self._path(blob_id))
+        return FileBlobWriter(
+            blob_id, self._incoming / blob_id, self._path(blob_id), self._writing, self._clock
+        )
+
+    @contextmanager
+    def _writing(self, doing: str) -> Iterator[None]:
+        """The errors of a write become ours, and a full device is told; nothing is taken from the reserve."""
+        try:
+            with from_os(doing):
+                if self._room is not None:
+                    self._room.check()
+                yield
+        except StoreFull as error:
+            if self._trouble is not None:
+                self._trouble.began(error)
+            raise
 
     async def read(
         self, ref: BlobRef, *, context: str = "", start: int = 0, end: int | None = None
@@ -84,20 +109,38 @@ class FileBlobs:
                 yield info
 
     async def remove(self, blob_id: str) -> bool:
-        if self._references.is_blob_referenced(blob_id) or not self.exists(blob_id):
-            return False
-        self._path(blob_id).unlink(missing_ok=True)
-        return True
+        return not self._references.is_blob_referenced(blob_id) and self._unlink(blob_id)
+
+    async def free(self, *, grace_s: float) -> int:
+        return self._released.free(self._references, self._unlink, grace_s=grace_s)
 
     async def sweep(self, *, grace_s: float) -> int:
         removed = 0
-        oldest_s = self._wall_s() - grace_s
+        oldest_s = self._clock.now_s() - grace_s
         async for info in self.list():
-            # No await between the question and the removal: no commit can come in between.
-            if info.created_at_s <= oldest_s and not self._references.is_blob_referenced(info.id):
-                self._path(info.id).unlink(missing_ok=True)
-                removed += 1
+            if info.created_at_s > oldest_s or self._released.is_younger(info.id, grace_s):
+                continue
+            # No await between the questions and the removal: no commit can come in between.
+            if not self._references.has_snapshots and not self._references.is_blob_referenced(info.id):
+                removed += self._unlink(info.id)
         return removed
+
+    async def touch(self) -> None:
+        """There are no other processes: one owns the folder."""
+
+    def released(self, blob_ids: Sequence[str]) -> None:
+        self._released.add(blob_ids)
+
+    def _unlink(self, blob_id: str) -> bool:
+        """A reader that has the file open reads it to its end, and only then its room is free."""
+        path = self._path(blob_id)
+        try:
+            size_bytes = _content_bytes(path.stat().st_size)
+            path.unlink()
+        except FileNotFoundError:
+            return False
+        self.removals.add(size_bytes)
+        return True
 
     def exists(self, blob_id: str) -> bool:
         return self._path(blob_id).exists()
@@ -107,10 +150,6 @@ class FileBlobs:
         return self._folder / blob_id[-2:] / blob_id
 
 
-class Wall(Protocol):
-    def __call__(self) -> float: ...
-
-
 class FileBlobWriter:
     """One blob on its way in.
 
@@ -118,10 +157,19 @@ class FileBlobWriter:
     any earlier one has left.
     """
 
-    def __init__(self, blob_id: str, incoming: Path, final: Path) -> None:
+    def __init__(
+        self,
+        blob_id: str,
+        incoming: Path,
+        final: Path,
+        writing: Callable[[str], AbstractContextManager[None]],
+        clock: SteadyClock,
+    ) -> None:
         self._id = blob_id
+        self._writing = writing
         self._incoming = incoming
         self._final = final
+        self._clock = clock
         self._turn = Lock()
         self._is_over = False
         self._file: BinaryIO | None = None
@@ -131,7 +179,7 @@ class FileBlobWriter:
 
     async def __aenter__(self) -> Self:
         try:
-            with from_os("creating a blob"):
+            with self._writing("creating a blob"):
                 await asyncio.to_thread(self._open)
         except BaseException:
             await self.__aexit__()
@@ -151,7 +199,7 @@ class FileBlobWriter:
 
     async def finish(self) -> BlobRef:
         await self._store(len(self._pending))
-        with from_os(f"finishing blob {self._id}"):
+        with self._writing(f"finishing blob {self._id}"):
             await asyncio.to_thread(self._keep)
         return BlobRef(self._id, self._size_bytes, self._sha256.digest())
 
@@ -159,7 +207,7 @@ class FileBlobWriter:
         assert not self._is_over, "write or finish after the end"
         piece = bytes(memoryview(self._pending)[:count])
         del self._pending[:count]
-        with from_os(f"writing blob {self._id}"):
+        with self._writing(f"writing blob {self._id}"):
             await asyncio.to_thread(self._append, piece)
         self._size_bytes += count
 
@@ -188,6 +236,8 @@ class FileBlobWriter:
             self._file.seek(0)
             self._file.write(_HEADER.pack(_MAGIC, self._size_bytes))
             self._file.flush()
+            # In the time of the store, by which it is swept: the machine's clock may be set meanwhile.
+            os.utime(self._file.fileno(), (self._clock.now_s(), self._clock.now_s()))
             os.fsync(self._file.fileno())
             self._final.parent.mkdir(mode=0o700, exist_ok=True)
             self._incoming.rename(self._final)

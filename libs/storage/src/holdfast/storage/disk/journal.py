@@ -7,33 +7,36 @@ the next one; the old one is reused once the shelf holds all of it without the j
     offer (loop) → queue → [thread: take group → write → sync] → settled (loop)
                                        └─ on an error: queue dropped, failed (loop)
 
+At rotation the order is: the next segment is made durable, the full one is sealed, the first record goes into the next
+one. `segment` says which states a crash may leave and how a file that lost bytes is told apart from them.
+
 A batch that is alone, on a device that has long been quick, is written and synced by the loop itself, because waking the
 thread and being woken by it takes longer than that (`trust`, docs/decisions/0008).
 """
 
 import asyncio
-import os
-import secrets
+import errno
 import threading
 import time
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 
 from holdfast.common import failpoint
 from holdfast.common.logging import get_logger
 from holdfast.storage.disk import segment
-from holdfast.storage.disk.segment import JournalFile, JournalFileFactory
+from holdfast.storage.disk.journal_file import DiskFile, JournalFile, JournalFileFactory
+from holdfast.storage.disk.recovery import RecoveredSegment, Recovery
+from holdfast.storage.disk.room import Room
+from holdfast.storage.disk.segment import Seal, SegmentHeader
+from holdfast.storage.disk.segment_folder import SegmentFolder
 from holdfast.storage.disk.trust import DeviceTrust
-from holdfast.storage.errors import StorageError, StoreCorrupt, StoreFull, StoreReadOnly
-from holdfast.storage.foreign import NO_ROOM
+from holdfast.storage.errors import StorageError, StoreFull, StoreReadOnly
+from holdfast.storage.foreign import NO_ROOM, storage_error
 from holdfast.storage.local.staging import Staged
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.whole_file import sync_folder
 
 GROUP_BYTES_MAX = 16 << 20
-FIRST_SEGMENT_BYTES = 2 << 20  # Each is twice the one before: a small store takes little.
 ROOM_CHECK_S = 0.05
 MARK_AFTER_S = 0.02  # Idle this long, the mark is written: it must not stand in the way of the next commit.
 
@@ -46,19 +49,21 @@ class DiskJournal:
     """A folder of segments, named by the revision before their first."""
 
     def __init__(
-        self, folder: Path, options: StoreOptions, file_factory: JournalFileFactory = segment.DiskFile
+        self, folder: Path, options: StoreOptions, file_factory: JournalFileFactory = DiskFile
     ) -> None:
         self._folder = folder
         self._options = options
         self._file_factory = file_factory
         self._file: JournalFile | None = None
+        self._header = SegmentHeader(0, 0, 0, 0)
         self._salt = 0
+        self._limit = 0  # Where the space for records ends.
         self._offset = 0
-        self._size_bytes = 0
         self._revision = 0
         self._trust = DeviceTrust(options.loop_syncs_after)
         self._file_lock = threading.Lock()  # Held by whoever writes: nearly always the thread.
         self._is_flush_due = False
+        self._is_mark_failing = False
         self._mark_timer: asyncio.TimerHandle | None = None
         self._lock = threading.Lock()  # Guards the three below, which loop and thread share.
         self._queue: list[Queued] = []
@@ -70,50 +75,54 @@ class DiskJournal:
         )  # Held while the thread sleeps; a plain lock is the cheapest way to wake it.
         self._wake.acquire()
         self._thread = threading.Thread(target=self._run, name="holdfast-journal", daemon=True)
+        self._room = Room(folder, options.free_bytes_min)
         self._room_checked_s = 0.0
+        self._segments = SegmentFolder(folder, options.journal_segment_bytes, self._room)
         self.syncs = 0  # For the benchmarks: syncs per commit.
 
     # -- opening
 
     def recover(self, applied_revision: int) -> Iterator[bytes]:
         """Every entry that may be missing on a shelf at `applied_revision`; afterwards the end of the log is known."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        for half_done in self._folder.glob("allocating.*"):
-            half_done.unlink()
-        paths = sorted(self._folder.glob("*.segment"))
-        if not paths:
-            if applied_revision:
-                raise StoreCorrupt(f"{self._folder}: the journal is missing; restore a backup")
+        self._segments.begin()
+        recovery = Recovery(self._folder, applied_revision)
+        yield from recovery.entries()
+        if not recovery.segments:
             self._start_segment(0)
             return
-        self._revision = segment.read_header(paths[0])[1]
-        if self._revision > applied_revision:
-            raise StoreCorrupt(
-                f"{self._folder}: the journal begins after revision {self._revision}, "
-                f"the store ends at {applied_revision}; restore a backup"
-            )
-        for path in paths:
-            yield from self._recover_segment(path)
-        self._reopen_segment(paths[-1])
+        for full in recovery.segments[:-1]:
+            if full.header.version > 1 and not full.is_sealed:
+                self._seal(self._file_factory(full.path), full.header, full.end())
+        self._reopen_segment(recovery.last)
+        if self._header.version == 1:
+            self._leave_old_format()
 
-    def _recover_segment(self, path: Path) -> Iterator[bytes]:
-        self._salt, base_revision = segment.read_header(path)
-        if base_revision != self._revision:
-            raise StoreCorrupt(
-                f"{path}: begins after revision {base_revision}, the journal before it ends at {self._revision}; "
-                "restore a backup"
-            )
-        self._offset = segment.HEADER_BYTES
-        for record in segment.read_records(path, self._salt):
-            yield from record.entries
-            self._offset = record.end_offset
-            self._revision = record.last_revision
-
-    def _reopen_segment(self, path: Path) -> None:
+    def _reopen_segment(self, last: RecoveredSegment) -> None:
         """Go on behind the last record. What a crash left unsynced there is shown as committed, so it is synced first."""
-        self._size_bytes = path.stat().st_size
-        self._file = self._file_factory(path)
-        self._file.sync()
+        file = self._file_factory(last.path)
+        file.sync()
+        self._use(file, last.header, last.offset, last.revision)
+
+    def _leave_old_format(self) -> None:
+        """From now on a cut is noticed. Without room for a new segment the old one is used up first."""
+        old = self._file
+        try:
+            self._start_segment(self._revision)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            _log.warn("storage.journal.old_format_kept", folder=str(self._folder), reason=str(error))
+        else:
+            if old is not None:
+                old.close()
+
+    def _use(self, file: JournalFile, header: SegmentHeader, offset: int, revision: int) -> None:
+        self._file = file
+        self._header = header
+        self._salt = header.salt
+        self._limit = header.records_limit
+        self._offset = offset
+        self._revision = revision
 
     def start(self, store: LocalStore) -> None:
         """Begin to take batches; answers go to `store` on the running loop."""
@@ -151,7 +160,7 @@ class DiskJournal:
             if not self._is_idle or not queue:
                 return
             # Starting the next segment takes too long for the loop.
-            is_small = len(queue) == 1 and self._offset + segment.room_for(queue[0][0]) <= self._size_bytes
+            is_small = len(queue) == 1 and self._offset + segment.room_for(queue[0][0]) <= self._limit
             if not is_small or not self._file_lock.acquire(blocking=False):
                 self._rouse()
                 return
@@ -176,8 +185,8 @@ class DiskJournal:
 
     def entries(self) -> Iterator[bytes]:
         """Everything in the segments, for a shelf that lost its tail. Only while nothing is offered."""
-        for path in sorted(self._folder.glob("*.segment")):
-            for record in segment.read_records(path, segment.read_header(path)[0]):
+        for path in self._segments.segments():
+            for record in segment.read_records(path, segment.read_header(path)):
                 yield from record.entries
 
     @property
@@ -185,29 +194,37 @@ class DiskJournal:
         with self._lock:
             return self._is_idle
 
-    def has_room(self) -> bool:
-        usage = os.statvfs(self._folder)
-        return usage.f_bavail * usage.f_frsize >= self._options.free_bytes_min
+    def room_problem(self) -> StoreFull | None:
+        """Why the next batch would be refused, as far as free space tells."""
+        return self._room.problem()
+
+    def can_write(self) -> bool:
+        """Try what a write needs: the reserve, the file in use, a next segment. Blocking: call it from a thread.
+
+        After a write or a sync that failed for good it never can: what the device has is unknown until it is opened again.
+        """
+        try:
+            if self._error is not None or self._room.problem() is not None:
+                return False
+            with self._file_lock:
+                self._leave_mark()
+                if self._file is not None:
+                    self._file.sync()
+            self.prepare_spare()
+        except OSError:
+            return False
+        return True
 
     def has_full_segments(self) -> bool:
-        return len(list(self._folder.glob("*.segment"))) > 1
+        return len(self._segments.segments()) > 1
 
     def release(self, flushed_revision: int) -> None:
         """Reuse or remove the segments that end at or before `flushed_revision`. Blocking: call it from a thread."""
-        paths = sorted(self._folder.glob("*.segment"))
-        for path, successor in pairwise(paths):
-            if int(successor.stem) <= flushed_revision:
-                self._retire(path)
+        self._segments.release(flushed_revision, self._header.size_bytes)
 
     def prepare_spare(self) -> None:
         """Have the next segment ready before it is needed. Blocking: call it from a thread."""
-        size_bytes = self._next_segment_bytes()
-        if self._spare_of(size_bytes) is None and self.has_room():
-            for too_small in self._folder.glob("*.spare"):
-                too_small.unlink()
-            half_done = self._folder / "allocating.ahead"
-            segment.allocate(half_done, size_bytes)
-            half_done.rename(self._folder / f"{secrets.token_hex(8)}.spare")
+        self._segments.prepare_spare(self._header.size_bytes)
 
     def stop(self) -> None:
         """End the thread when its queue is empty. Blocking."""
@@ -280,7 +297,7 @@ class DiskJournal:
             self._fail(error, is_fatal=False)
         except OSError as error:
             if error.errno in NO_ROOM:
-                self._fail(_full(self._folder), is_fatal=False)
+                self._fail(storage_error(error, f"writing the journal in {self._folder}"), is_fatal=False)
             else:
                 self._fail(_read_only(self._folder, error), is_fatal=True)
         else:
@@ -290,7 +307,7 @@ class DiskJournal:
     def _append(self, revision: int, entries: list[bytes]) -> None:
         self._check_room()
         record = segment.encode_record(self._salt, revision, entries)
-        if self._offset + len(record) + segment.RECORD_HEAD_BYTES > self._size_bytes:
+        if self._offset + len(record) + segment.RECORD_HEAD_BYTES > self._limit:
             self._rotate(len(record))
             record = segment.encode_record(self._salt, revision, entries)
         assert self._file is not None, "recover was not called"
@@ -309,42 +326,40 @@ class DiskJournal:
         self._revision = revision
 
     def _rotate(self, record_bytes: int) -> None:
-        base_revision = self._revision
-        self._leave_mark()
-        full = self._file
-        self._start_segment(base_revision, size_bytes_min=segment.HEADER_BYTES + 2 * record_bytes)
-        if full is not None:
+        full, header, end = self._file, self._header, Seal(self._offset, self._revision)
+        self._start_segment(
+            self._revision,
+            size_bytes_min=segment.HEADER_BYTES + 2 * record_bytes + segment.TAIL_BYTES,
+        )
+        if failpoint.ARMED:
+            failpoint.hit("journal.rotated")
+        try:
+            if full is not None:
+                self._seal(full, header, end)
+        finally:
+            self._loop.call_soon_threadsafe(self._rotated)
+        if failpoint.ARMED:
+            failpoint.hit("journal.sealed")
+
+    def _seal(self, full: JournalFile, header: SegmentHeader, end: Seal) -> None:
+        """Only when the successor is durable: a sealed segment without one is refused."""
+        try:
+            if header.version > 1:
+                full.pwrite_synced(segment.encode_seal(end), header.records_limit)
+        finally:
             full.close()
-        self._loop.call_soon_threadsafe(self._rotated)
 
     def _start_segment(self, base_revision: int, size_bytes_min: int = 0) -> None:
-        size_bytes = max(self._next_segment_bytes(), size_bytes_min)
-        blank = self._folder / "allocating.now"
-        spare = self._spare_of(size_bytes)
-        if spare is None:
-            segment.allocate(blank, size_bytes)
-        else:
-            spare.rename(blank)
-        self._salt = secrets.randbits(32)
-        with blank.open("r+b") as file:
-            file.write(segment.encode_header(self._salt, base_revision))
-            file.flush()
-            os.fsync(file.fileno())
-        path = self._folder / f"{base_revision:020d}.segment"
-        blank.rename(path)
-        sync_folder(self._folder)
-        self._file = self._file_factory(path)
-        self._size_bytes = path.stat().st_size
-        self._offset = segment.HEADER_BYTES
-        self._revision = base_revision
-
-    def _next_segment_bytes(self) -> int:
-        return min(self._options.journal_segment_bytes, max(FIRST_SEGMENT_BYTES, 2 * self._size_bytes))
-
-    def _spare_of(self, size_bytes: int) -> Path | None:
-        return next(
-            (path for path in self._folder.glob("*.spare") if path.stat().st_size >= size_bytes), None
+        """Nothing of `self` changes before the new segment is durable under its name."""
+        path, header = self._segments.create(
+            base_revision, used_bytes=self._header.size_bytes, size_bytes_min=size_bytes_min
         )
+        try:
+            opened = self._file_factory(path)
+        except OSError as error:
+            # It stands behind the one in use, to which nothing may be added any more.
+            raise OSError(errno.EIO, f"opening {path.name}: {error.strerror or error}") from error
+        self._use(opened, header, segment.HEADER_BYTES, base_revision)
 
     def _try_to_leave_mark(self) -> None:
         """Nobody waits for this one, and nothing is lost without it; a broken device is met by the next commit."""
@@ -352,26 +367,22 @@ class DiskJournal:
             with self._file_lock:
                 self._leave_mark()
         except OSError as error:
-            _log.warn("storage.journal.mark_failed", reason=str(error))
+            if not self._is_mark_failing:
+                _log.warn("storage.journal.mark_failed", reason=str(error))
+            self._is_mark_failing = True
+        else:
+            self._is_mark_failing = False
 
     def _leave_mark(self) -> None:
         if self._file is None or self._error is not None or self._offset == segment.HEADER_BYTES:
             return
         self._file.pwrite(segment.encode_mark(self._salt, self._revision), self._offset)
 
-    def _retire(self, path: Path) -> None:
-        is_wanted = path.stat().st_size >= self._next_segment_bytes()
-        if is_wanted and not list(self._folder.glob("*.spare")):
-            path.rename(self._folder / f"{secrets.token_hex(8)}.spare")
-        else:
-            path.unlink()
-
     def _check_room(self) -> None:
         """Leave the shelf room to flush: a full device must meet us here, where nothing is half done."""
         now_s = time.monotonic()
         if now_s >= self._room_checked_s + ROOM_CHECK_S:
-            if not self.has_room():
-                raise _full(self._folder)
+            self._room.check()
             self._room_checked_s = now_s
 
     def _fail(self, error: StorageError, *, is_fatal: bool) -> None:
@@ -388,15 +399,9 @@ class DiskJournal:
                 self._error = None
 
 
-def _full(folder: Path) -> StoreFull:
-    return StoreFull(
-        f"no room left on the device of {folder}; reads go on, free some space and writes go on too",
-        retry_after_s=5.0,
-    )
-
-
 def _read_only(folder: Path, error: OSError) -> StoreReadOnly:
+    """After a failed write or sync it is unknown what the device has: only opening the store again tells."""
     return StoreReadOnly(
-        f"writing the journal in {folder} failed ({error.strerror or error}); the store is read-only. "
-        "Check the device, then restart: what was not acknowledged is decided then"
+        f"writing the journal in {folder} failed ({error.strerror or error}) and the store is read-only; check the "
+        "device and its file system, then restart: what was not acknowledged is decided then; reads go on meanwhile"
     )

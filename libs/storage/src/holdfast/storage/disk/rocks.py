@@ -4,6 +4,7 @@ What RocksDB has not flushed yet is gone after a crash, always as a whole tail o
 back. Errors of RocksDB become ours here and nowhere else.
 """
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -18,10 +19,10 @@ from rocksdict import (
     WriteBatch,
     WriteOptions,
 )
-from rocksdict import Snapshot as RocksSnapshot
 
 from holdfast.common.logging import get_logger
 from holdfast.storage.errors import StorageError, StoreClosed, StoreCorrupt, StoreUnavailable
+from holdfast.storage.foreign import mounted_read_only, no_room
 from holdfast.storage.local.shelf import Prepared, ShelfView, Write
 
 _log = get_logger("storage.backend.core")
@@ -37,6 +38,9 @@ class RocksShelf:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._is_closed = False
+        self._flushing = (
+            threading.Lock()
+        )  # A flush runs in a thread, which nothing cancels; closing waits for it.
         self._not_logged = WriteOptions()
         # The package's stub calls this a method; it is an attribute.
         self._not_logged.disable_wal = True  # type: ignore[method-assign, assignment]
@@ -75,28 +79,32 @@ class RocksShelf:
         self._write(batch)
 
     def view(self) -> ShelfView:
-        return _RocksView(self._db.snapshot(), self._mapped)
+        return _RocksView(self._db.iter(), self._mapped)
 
     def keys_estimate(self) -> int:
         return self._db.property_int_value("rocksdb.estimate-num-keys") or 0
 
     def flush(self) -> None:
-        try:
-            self._db.flush()
-        except Exception as error:
-            raise self._mapped(error) from error
+        with self._flushing:
+            if self._is_closed:
+                raise StoreClosed(f"{self._folder} is closed")
+            try:
+                self._db.flush()
+            except Exception as error:
+                raise self._mapped(error) from error
 
     def close(self) -> None:
-        if self._is_closed:
-            return
-        self._is_closed = True
-        try:
-            self._db.close()
-        except Exception as error:  # noqa: BLE001 (the package raises nothing narrower)
-            # Closing flushes first. After a failed flush only letting go of the handle frees the folder; the journal
-            # still has what is lost with it.
-            _log.warn("storage.shelf.close_failed", reason=str(error))
-            del self._db
+        with self._flushing:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            try:
+                self._db.close()
+            except Exception as error:  # noqa: BLE001 (the package raises nothing narrower)
+                # Closing flushes first. After a failed flush only letting go of the handle frees the folder; the journal
+                # still has what is lost with it.
+                _log.warn("storage.shelf.close_failed", reason=str(error))
+                del self._db
 
     def _write(self, batch: WriteBatch) -> None:
         try:
@@ -110,25 +118,32 @@ class RocksShelf:
         if isinstance(error, DbClosedError):
             return StoreClosed(f"{self._folder} is closed")
         text = str(error)
+        if "No space left" in text or "quota exceeded" in text:
+            return no_room(f"{self._folder}: {text}")
+        if "Read-only file system" in text:
+            return mounted_read_only(f"{self._folder}: {text}")
         if "Corruption" in text or "No such file" in text or "NotFound" in text:
             return StoreCorrupt(f"{self._folder}: {text}; restore a backup")
         return StoreUnavailable(f"{self._folder}: {text}")
 
 
 class _RocksView:
-    def __init__(self, snapshot: RocksSnapshot, mapped: Callable[[Exception], StorageError]) -> None:
-        self._snapshot: RocksSnapshot | None = snapshot
+    """An iterator, which shows the moment of its making. A snapshot of this binding does so for single keys only: what
+    it iterates over is the moment at which that begins. One scan at a time."""
+
+    def __init__(self, iterator: RdictIter, mapped: Callable[[Exception], StorageError]) -> None:
+        self._iterator: RdictIter | None = iterator
         self._mapped = mapped
 
     def scan(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        assert self._snapshot is not None, "the view is closed"
+        assert self._iterator is not None, "the view is closed"
         try:
-            yield from _rising(self._snapshot.iter(), start, end)
+            yield from _rising(self._iterator, start, end)
         except Exception as error:
             raise self._mapped(error) from error
 
     def close(self) -> None:
-        self._snapshot = None  # Dropping it releases it in RocksDB.
+        self._iterator = None  # Dropping it releases it in RocksDB.
 
 
 def _options() -> Options:

@@ -1,16 +1,21 @@
 """Opens the store on disk: owner, shelf, journal, blobs, and the tasks that keep it small."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
+from holdfast.common import failpoint
 from holdfast.common.logging import get_logger
 from holdfast.storage.disk.blobs import FileBlobs
+from holdfast.storage.disk.clock_mark import open_mark
 from holdfast.storage.disk.journal import DiskJournal
+from holdfast.storage.disk.journal_file import DiskFile, JournalFileFactory
 from holdfast.storage.disk.ownership import owned
 from holdfast.storage.disk.rocks import RocksShelf
-from holdfast.storage.disk.segment import DiskFile, JournalFileFactory
+from holdfast.storage.disk.room import Room
 from holdfast.storage.errors import StorageError
 from holdfast.storage.foreign import from_os
 from holdfast.storage.local import layout
@@ -19,6 +24,10 @@ from holdfast.storage.local.upkeep import Upkeep
 from holdfast.storage.options import StoreOptions
 
 RECOVERY_LOOK_S = 0.5
+PROBE_BYTES = 64 << 10
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _log = get_logger("storage.backend.core")
 
@@ -40,13 +49,25 @@ async def open_disk(
             shelf.current.write([(layout.META_FORMAT, layout.FORMAT)])
             for entry in journal.recover(store.revision):
                 store.replay(entry)
-            blobs = FileBlobs(folder / "blobs", store, options.clock.wall_s)
+            blobs = FileBlobs(
+                folder / "blobs",
+                store,
+                store.clock,
+                room=Room(folder, options.free_bytes_min),
+                trouble=store.trouble,
+            )
+            mark = stack.enter_context(open_mark(folder, store.clock))
+        store.clock.tell_lead(store.url)
         store.attach(blobs, journal)
         journal.start(store)
         checkpoints = Checkpoints(store, shelf, journal)
         journal.on_rotation(checkpoints.ask)
         await stack.enter_async_context(
-            Upkeep(store, options, also=[checkpoints.run(), recover(store, shelf, journal)])
+            Upkeep(
+                store,
+                options,
+                also=[checkpoints.run(), recover(store, shelf, journal, checkpoints), mark.run()],
+            ).running()
         )
         try:
             yield store
@@ -63,6 +84,21 @@ class ReopenableShelf:
         self._folder = folder
         self.current = RocksShelf(folder)
 
+    def can_be_opened(self) -> bool:
+        """Whether files can be made there, as opening it does: a quota or a read-only mount may not allow it. Blocking."""
+        probe = self._folder.with_name("probe")
+        try:
+            with probe.open("wb") as file:
+                file.write(bytes(PROBE_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            return False
+        finally:
+            with suppress(OSError):
+                probe.unlink()
+        return True
+
     def reopen(self) -> RocksShelf:
         self.current.close()
         self.current = RocksShelf(self._folder)
@@ -72,18 +108,40 @@ class ReopenableShelf:
         self.current.close()
 
 
-async def recover(store: LocalStore, shelf: ReopenableShelf, journal: DiskJournal) -> None:
-    """Open a broken shelf again once there is room. There is no event for room on a disk, so it is looked at."""
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """A thread can't be cancelled, and must not work in the folder when its store is closed: its end is waited for."""
+    work = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait({work})
+        if not work.cancelled():
+            work.exception()  # Nobody is left to be told.
+        raise
+
+
+async def recover(
+    store: LocalStore, shelf: ReopenableShelf, journal: DiskJournal, checkpoints: "Checkpoints"
+) -> None:
+    """See when writes can go on, and open a broken shelf again. There is no event for room on a disk, so it is looked at."""
     while True:
         await asyncio.sleep(RECOVERY_LOOK_S)
-        if store.shelf_is_broken and journal.is_idle and journal.has_room():
+        if store.may_write_again and await in_thread(journal.can_write):
+            store.trouble.end()
+        is_at_rest = journal.is_idle and not checkpoints.is_flushing
+        if store.shelf_is_broken and is_at_rest and await in_thread(can_recover, shelf, journal):
             await asyncio.sleep(0)  # An idle journal has sent its last answer; let that one arrive first.
             try:
                 store.reload(shelf.reopen(), journal.entries())
             except StorageError as error:
-                _log.error("storage.recover.failed", reason=error.detail)
+                store.trouble.began(error)
             else:
                 _log.info("storage.recover.done", revision=store.revision)
+
+
+def can_recover(shelf: ReopenableShelf, journal: DiskJournal) -> bool:
+    """Whether closing the shelf, which still serves reads, is likely to be worth it. Blocking."""
+    return journal.can_write() and shelf.can_be_opened()
 
 
 class Checkpoints:
@@ -93,6 +151,8 @@ class Checkpoints:
         self._store = store
         self._shelf = shelf
         self._journal = journal
+        self._is_failing = False
+        self.is_flushing = False
         self._asked = asyncio.Event()
         self._asked.set()  # The first turn prepares the first spare.
 
@@ -103,16 +163,29 @@ class Checkpoints:
         while True:
             await self._asked.wait()
             self._asked.clear()
+            shelf = self._shelf.current
+            self.is_flushing = True
             try:
-                await asyncio.to_thread(self._checkpoint, self._store.revision)
+                await in_thread(self._checkpoint, self._store.revision, shelf)
             except (StorageError, OSError) as error:
                 # Nothing is lost: the segments stay until a later flush succeeds, and a full disk is
                 # reported to the writers by the journal itself.
-                _log.warn("storage.checkpoint.failed", reason=str(error))
+                if not self._is_failing:
+                    _log.warn("storage.checkpoint.failed", reason=str(error))
+                self._is_failing = True
+                if isinstance(error, StorageError) and shelf is self._shelf.current:
+                    # After a failed flush RocksDB takes no writes either: the next one would be the first to know.
+                    self._store.shelf_failed(error)
+            else:
+                self._is_failing = False
+            finally:
+                self.is_flushing = False
 
-    def _checkpoint(self, applied_revision: int) -> None:
+    def _checkpoint(self, applied_revision: int, shelf: RocksShelf) -> None:
         """What was applied before the flush is on disk after it; only that much of the journal may go."""
+        if failpoint.ARMED and failpoint.hit("journal.release"):
+            return
         if self._journal.has_full_segments():
-            self._shelf.current.flush()
+            shelf.flush()
             self._journal.release(applied_revision)
         self._journal.prepare_spare()

@@ -12,6 +12,7 @@ before lets a replay tell a hole from a number that was burnt by a failed write.
 
 from collections.abc import Iterator
 from struct import Struct
+from struct import error as StructError
 from typing import NamedTuple
 
 from holdfast.storage.errors import StoreCorrupt
@@ -23,6 +24,7 @@ BLOB_REFERENCE = b"b"
 META_FORMAT = b"mformat"
 META_PROGRESS = b"mprogress"  # u64 applied revision · u64 compacted revision
 META_RESTORING = b"mrestoring"
+META_CLOCK = b"mclock"  # u64 time of the newest commit when the history was compacted last
 
 FORMAT = b"1"
 _STORED_FORMAT = 1
@@ -120,7 +122,23 @@ def encode_change(at_ms: int, changes: list[Change]) -> bytes:
     return b"".join(parts)
 
 
+def change_at_ms(raw: bytes | None) -> int:
+    """When a change was committed, or a mark of the clock was set; 0 if there is none."""
+    return 0 if raw is None or len(raw) < _REVISION.size else int(_REVISION.unpack_from(raw)[0])
+
+
+def encode_clock(at_ms: int) -> bytes:
+    return _REVISION.pack(at_ms)
+
+
 def decode_change(revision: int, raw: bytes) -> list[Event]:
+    try:
+        return _decode_change(revision, raw)
+    except (StructError, IndexError):
+        raise _damaged_change(revision) from None
+
+
+def _decode_change(revision: int, raw: bytes) -> list[Event]:
     events: list[Event] = []
     at = _REVISION.size
     while at < len(raw):
@@ -136,7 +154,13 @@ def decode_change(revision: int, raw: bytes) -> list[Event]:
             previous = decode_stored(key, raw[at : at + previous_bytes])
             at += previous_bytes
         events.append(Event(revision, key, record, previous))
+    if at != len(raw):
+        raise _damaged_change(revision)
     return events
+
+
+def _damaged_change(revision: int) -> StoreCorrupt:
+    return StoreCorrupt(f"the change of revision {revision} in the history is damaged; restore a backup")
 
 
 def encode_entry(revision: int, after_revision: int, at_ms: int, changes: list[Change]) -> bytes:

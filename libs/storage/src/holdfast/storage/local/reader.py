@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Protocol
 
+from holdfast.storage.blob import Removals
 from holdfast.storage.errors import Compacted, StorageError, StoreClosed, StoreCorrupt
 from holdfast.storage.local import layout
 from holdfast.storage.local.latest import Kept, LatestRecords, Unknown
@@ -14,14 +15,22 @@ from holdfast.storage.local.snapshot import LocalSnapshot
 from holdfast.storage.local.staging import Staged, Staging
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import RANGE_LIMIT_MAX, BlobStore, Event, Record, Snapshot
+from holdfast.storage.store_clock import StoreClock
 from holdfast.storage.transact import TransactMixin, check_range_limit
+from holdfast.storage.trouble import WriteTrouble
 from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
 
 
 class LocalBlobStore(BlobStore, Protocol):
     """Blobs of a local store: whether one exists is known without waiting."""
 
+    removals: Removals
+
     def exists(self, blob_id: str) -> bool: ...
+
+    def released(self, blob_ids: Sequence[str]) -> None:
+        """A durable batch took a reference to each of these away; others may be left."""
+        ...
 
 
 class Journal(Protocol):
@@ -33,6 +42,10 @@ class Journal(Protocol):
         """Queue a staged batch for the next group."""
         ...
 
+    def room_problem(self) -> StorageError | None:
+        """Why the next batch would be refused, as far as free space tells."""
+        ...
+
 
 class LocalReader(TransactMixin):
     """The reading half of the store of one process; `LocalStore` adds what changes it."""
@@ -41,14 +54,22 @@ class LocalReader(TransactMixin):
         self._url = url
         self._shelf = shelf
         self._options = options
+        self._clock = StoreClock(options.clock)
         self._journal: Journal | None = None
         self._blobs: LocalBlobStore | None = None
         self._problem: StorageError | None = None
+        self.trouble = WriteTrouble(url)
         self._commits = 0
         self._conflicts = 0
         self._shelf_is_broken = False
+        self._snapshots = 0
         self._is_closed = False
         self._revision, self._compacted_revision = layout.decode_progress(shelf.get(layout.META_PROGRESS))
+        self._committed_at_ms = max(
+            layout.change_at_ms(shelf.get(layout.META_CLOCK)),
+            layout.change_at_ms(shelf.get(layout.change_key(self._revision))),
+        )
+        self._clock.raise_to(self._committed_at_ms / 1000)
         self._staging = Staging(self._revision)
         self._latest_records = LatestRecords()
         self._settled: deque[Staged] = deque()  # Durable, not applied yet.
@@ -71,9 +92,17 @@ class LocalReader(TransactMixin):
         return self._url
 
     @property
+    def is_shared(self) -> bool:
+        return False
+
+    @property
     def blobs(self) -> BlobStore:
         assert self._blobs is not None, "attach was not called"
         return self._blobs
+
+    @property
+    def clock(self) -> StoreClock:
+        return self._clock
 
     @property
     def revision(self) -> int:
@@ -81,7 +110,8 @@ class LocalReader(TransactMixin):
 
     @property
     def problem(self) -> str | None:
-        return None if self._problem is None else self._problem.detail
+        error = self._problem or self.trouble.error
+        return None if error is None else error.detail
 
     def figures(self) -> dict[str, float]:
         return {
@@ -91,12 +121,18 @@ class LocalReader(TransactMixin):
             "conflicts": self._conflicts,
             "syncs": 0 if self._journal is None else self._journal.syncs,
             "watches": self._hub.watches,
+            **({} if self._blobs is None else self._blobs.removals.figures()),
         }
 
     async def check(self) -> None:
         self._check_open()
-        if self._problem is not None:
-            raise self._problem
+        if self._problem is None and self._journal is not None:
+            room_problem = self._journal.room_problem()
+            if room_problem is not None:
+                self.trouble.began(room_problem)
+        error = self._problem or self.trouble.error
+        if error is not None:
+            raise error
         self._shelf.get(layout.META_PROGRESS)
 
     # -- reads of what is durable
@@ -216,15 +252,27 @@ class LocalReader(TransactMixin):
             return True
         return any(value is not None and key.startswith(prefix) for key, value in self._staging.writes())
 
+    @property
+    def has_snapshots(self) -> bool:
+        """Whether one is being read, and with it perhaps blobs that no record refers to any more."""
+        return self._snapshots > 0
+
     # -- snapshot
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
         self._check_open()
         view = self._shelf.view()
+        self._snapshots += 1
         try:
-            yield LocalSnapshot(self._revision, self._shelf.keys_estimate(), view)
+            yield LocalSnapshot(
+                self._revision,
+                self._compacted_revision,
+                record_count=self._shelf.keys_estimate(),
+                view=view,
+            )
         finally:
+            self._snapshots -= 1
             view.close()
 
     def _check_open(self) -> None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from holdfast.storage.local import layout
 from holdfast.storage.local.shelf import ShelfView, Write
-from holdfast.storage.port import SnapshotRecord
+from holdfast.storage.port import Event, SnapshotRecord
 
 PAGE_RECORDS = 500
 PAGE_BYTES = 4 << 20  # Values may be large, and a reader holds a whole page.
@@ -14,8 +14,9 @@ PAGE_BYTES = 4 << 20  # Values may be large, and a reader holds a whole page.
 class LocalSnapshot:
     """The `Snapshot` of the port."""
 
-    def __init__(self, revision: int, record_count: int, view: ShelfView) -> None:
+    def __init__(self, revision: int, compacted_revision: int, *, record_count: int, view: ShelfView) -> None:
         self.revision = revision
+        self.compacted_revision = compacted_revision
         self.record_count = record_count
         self._view = view
 
@@ -26,6 +27,20 @@ class LocalSnapshot:
             page.append(SnapshotRecord(layout.decode_stored(key[1:], stored), layout.stored_blobs(stored)))
             page_bytes += len(stored)
             if len(page) == PAGE_RECORDS or page_bytes >= PAGE_BYTES:
+                yield page
+                page, page_bytes = [], 0
+                await asyncio.sleep(0)
+        if page:
+            yield page
+
+    async def changes(self) -> AsyncIterator[Sequence[Event]]:
+        page: list[Event] = []
+        page_bytes = 0
+        first = layout.change_key(self.compacted_revision + 1)
+        for key, raw in self._view.scan(first, layout.after_prefix(layout.CHANGE)):
+            page += layout.decode_change(layout.change_revision(key), raw)
+            page_bytes += len(raw)
+            if len(page) >= PAGE_RECORDS or page_bytes >= PAGE_BYTES:
                 yield page
                 page, page_bytes = [], 0
                 await asyncio.sleep(0)

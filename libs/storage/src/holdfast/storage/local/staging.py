@@ -5,7 +5,7 @@ Pure bookkeeping, no I/O. The caller brings the durable state when it is needed.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from holdfast.storage.errors import StorageError, StoreUnavailable
 from holdfast.storage.local.layout import Change
@@ -20,7 +20,17 @@ LOST_SPANS_MAX = 64
 class Staged:
     """A batch on its way. `answer` is its own commit's, `settled` is for those who read it; made on demand."""
 
-    __slots__ = ("after_revision", "answer", "at_ms", "changes", "prepared", "revision", "settled", "writes")
+    __slots__ = (
+        "after_revision",
+        "answer",
+        "at_ms",
+        "changes",
+        "prepared",
+        "released_blobs",
+        "revision",
+        "settled",
+        "writes",
+    )
 
     def __init__(self, revision: int, after_revision: int, at_ms: int, changes: list[Change]) -> None:
         self.revision = revision
@@ -29,6 +39,7 @@ class Staged:
         self.changes = changes
         self.writes: list[Write] = []  # All that the batch changes on the shelf.
         self.prepared: Prepared | None = None  # The same, ready to be written alone.
+        self.released_blobs: Sequence[str] = ()  # Each loses a reference by this batch.
         self.answer: asyncio.Future[int] | None = None
         self.settled: asyncio.Future[int] | None = None
 

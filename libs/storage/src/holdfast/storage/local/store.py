@@ -22,6 +22,7 @@ from holdfast.storage.errors import (
     OutcomeUnknown,
     StorageError,
     StoreCorrupt,
+    StoreFull,
     StoreUnavailable,
 )
 from holdfast.storage.local import layout
@@ -68,6 +69,8 @@ class LocalStore(LocalReader):
             self._journal.offer(entry, staged)
         # The journal's thread takes a while to wake up; what only the answer needs is done in that time.
         staged.writes = shelf_writes(staged.revision, staged.at_ms, staged.changes)
+        if len(staged.writes) > len(staged.changes) + 1:  # Else it has nothing to do with blobs, as most.
+            staged.released_blobs = released_blobs(staged.changes)
         if self._staging.is_empty:
             staged.prepared = self._shelf.prepare([*staged.writes, self._progress(staged.revision)])
         self._staging.add(staged)
@@ -122,7 +125,7 @@ class LocalStore(LocalReader):
                 newest.append((key, None))
         for key, kept in newest:
             self._latest_records.set(key, kept)
-        at_ms = int(self._options.clock.wall_s() * 1000)
+        self._committed_at_ms = at_ms = self._clock.now_ms()
         return Staged(revision, self._staging.revision_kept, at_ms, changes)
 
     def _check_blobs(self, blobs: tuple[str, ...]) -> None:
@@ -136,6 +139,8 @@ class LocalStore(LocalReader):
         """A group is durable: apply it, show it, answer it; a large one in slices, so that the loop breathes."""
         if self._problem is not None:
             return  # Given up by `failed` while it was on its way; opening again or `reload` brings it back.
+        if self.trouble.error is not None:
+            self.trouble.end()
         is_running = bool(self._settled)
         self._settled.extend(group)
         if not is_running:
@@ -156,7 +161,7 @@ class LocalStore(LocalReader):
                 writes = [write for staged in group for write in staged.writes]
                 self._shelf.write([*writes, self._progress(group[-1].revision)])
         except StorageError as error:
-            self._shelf_failed(error)
+            self.shelf_failed(error)
             return
         for staged in group:
             self._show(staged)
@@ -164,16 +169,28 @@ class LocalStore(LocalReader):
     def _progress(self, applied_revision: int) -> Write:
         return (layout.META_PROGRESS, layout.encode_progress(applied_revision, self._compacted_revision))
 
-    def _shelf_failed(self, error: StorageError) -> None:
-        """The journal has the group, the shelf does not: the writers can't be told how it ended until `reload`."""
+    def shelf_failed(self, error: StorageError) -> None:
+        """The shelf takes no more. What is on its way is in the journal or not: its writers can't be told until `reload`."""
         self._settled.clear()
         unknown = OutcomeUnknown(
             f"written to the journal, but not applied ({error.detail}); read before you retry"
         )
-        self.failed(
-            unknown, problem=StoreUnavailable(f"{error.detail}; the store is read-only until it recovers")
-        )
+        if isinstance(error, StoreFull):
+            problem: StorageError = error
+        else:
+            problem = StoreUnavailable(f"{error.detail}; the store is read-only until it recovers")
+        self.failed(unknown, problem=problem)
         self._shelf_is_broken = True
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether nothing is written until the shelf or the store is opened again."""
+        return self._problem is not None
+
+    @property
+    def may_write_again(self) -> bool:
+        """Whether writes fail for a reason that can pass while the store stays open: no room."""
+        return self._problem is None and self.trouble.error is not None
 
     @property
     def shelf_is_broken(self) -> bool:
@@ -187,6 +204,8 @@ class LocalStore(LocalReader):
         self._revision = revision
         self._commits += 1
         self._staging.remove(staged)
+        if staged.released_blobs and self._blobs is not None:
+            self._blobs.released(staged.released_blobs)
         self._hub.publish(revision, staged_events(staged) if self._hub.is_watched else [])
         staged.succeed()
 
@@ -195,6 +214,7 @@ class LocalStore(LocalReader):
         while self._settled:
             self._apply_slice()  # These are durable already.
         self._problem = self._problem or problem
+        self.trouble.began(problem or error)
         self._latest_records.clear()
         self._staging.lose(self._revision, error)
 
@@ -209,8 +229,10 @@ class LocalStore(LocalReader):
         self._ages.append((now_s, self._revision))
         if floor > self._compacted_revision:
             progress = (layout.META_PROGRESS, layout.encode_progress(self._revision, floor))
+            # The time of the newest commit may go with the history; a later process must not begin before it.
+            mark = (layout.META_CLOCK, layout.encode_clock(self._committed_at_ms))
             first = layout.change_key(self._compacted_revision)
-            self._shelf.delete_range(first, layout.change_key(floor + 1), [progress])
+            self._shelf.delete_range(first, layout.change_key(floor + 1), [progress, mark])
             self._compacted_revision = floor
             self._staging.unprepare()
         return floor
@@ -243,6 +265,7 @@ class LocalStore(LocalReader):
         self._hub.interrupt(StoreUnavailable("the store recovered from a failure; watch again"))
         self._shelf_is_broken = False
         self._problem = None
+        self.trouble.end()
 
     def replay(self, raw: bytes) -> None:
         """Apply one journal entry that the shelf may not have yet. Only while opening."""
@@ -258,6 +281,8 @@ class LocalStore(LocalReader):
         writes = shelf_writes(entry.revision, entry.at_ms, changes)
         progress = layout.encode_progress(entry.revision, self._compacted_revision)
         self._shelf.write([*writes, (layout.META_PROGRESS, progress)])
+        self._committed_at_ms = max(self._committed_at_ms, entry.at_ms)
+        self._clock.raise_to(entry.at_ms / 1000)
         self._set_revision(entry.revision)
 
     def _set_revision(self, revision: int) -> None:
@@ -287,6 +312,16 @@ def shelf_writes(revision: int, at_ms: int, changes: list[Change]) -> list[Write
             ]
             writes += [(layout.blob_reference_key(blob_id, key), b"") for blob_id in new]
     return writes
+
+
+def released_blobs(changes: list[Change]) -> list[str]:
+    """The blobs that a record of the batch referred to before, and not after it."""
+    return [
+        blob_id
+        for _, stored, previous in changes
+        for blob_id in layout.stored_blobs(previous)
+        if blob_id not in layout.stored_blobs(stored)
+    ]
 
 
 def staged_events(staged: Staged) -> list[Event]:

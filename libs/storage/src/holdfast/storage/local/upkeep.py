@@ -1,46 +1,57 @@
-"""The background tasks of a local store: history is compacted, unreferenced blobs are swept."""
+"""The background tasks of a local store: history is compacted, released blobs are freed, lost ones are swept."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any, Self
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
+from holdfast.common.background import background
 from holdfast.common.logging import get_logger
 from holdfast.storage.errors import StorageError
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.options import StoreOptions
+from holdfast.storage.trouble import warn_unless_told
 
 _log = get_logger("storage.backend.core")
 
 
 class Upkeep:
-    """Owns the tasks: they begin on entering and are gone on leaving."""
+    """Owns the tasks: they begin with the block of `running` and are gone at its end."""
 
     def __init__(
         self, store: LocalStore, options: StoreOptions, also: Sequence[Coroutine[Any, Any, None]] = ()
     ) -> None:
         self._store = store
         self._options = options
-        self._jobs = [self._compact(), self._sweep(), *also]
-        self._tasks: list[asyncio.Task[None]] = []
+        self._also = also
 
-    async def __aenter__(self) -> Self:
-        self._tasks = [asyncio.create_task(job, name="storage.upkeep") for job in self._jobs]
-        for task in self._tasks:
-            task.add_done_callback(_tell_of_an_early_end)
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with background(
+            self._compact(), self._free(), self._sweep(), *self._also, name="storage.upkeep"
+        ):
+            yield
 
     async def _compact(self) -> None:
         while True:
             await asyncio.sleep(self._options.compact_interval_s)
+            if self._store.is_read_only:
+                continue  # Told already, and this would only fail too. On a full disk it may free some room.
             try:
                 await self._store.compact()
             except StorageError as error:
-                _log.warn("storage.compact.failed", reason=error.detail)
+                warn_unless_told(_log, "storage.compact.failed", error)
+
+    async def _free(self) -> None:
+        while True:
+            await asyncio.sleep(self._options.blob_free_interval_s)
+            try:
+                removed = await self._store.blobs.free(grace_s=self._options.blob_free_grace_s)
+            except (StorageError, OSError) as error:
+                _log.warn("storage.free.failed", reason=str(error))
+            else:
+                if removed:
+                    _log.debug("storage.free.done", removed=removed)
 
     async def _sweep(self) -> None:
         while True:
@@ -51,9 +62,3 @@ class Upkeep:
                 _log.warn("storage.sweep.failed", reason=error.detail)
             else:
                 _log.debug("storage.sweep.done", removed=removed)
-
-
-def _tell_of_an_early_end(task: asyncio.Task[None]) -> None:
-    """These tasks run as long as the store; one that ends with an error is a defect, and must not be a silent one."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        _log.error("storage.upkeep.died", exception=error)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 import uuid
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -10,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from holdfast.common.clock import SteadyClock
 from holdfast.storage.errors import StorageError
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.postgres.connection import Connections
@@ -24,8 +24,9 @@ _log = logging.getLogger(__name__)
 class Compactor:
     """Drops what nobody may ask for any more. Several processes may do so at once."""
 
-    def __init__(self, connections: Connections, options: StoreOptions) -> None:
+    def __init__(self, connections: Connections, clock: SteadyClock, options: StoreOptions) -> None:
         self._connections = connections
+        self._clock = clock
         self._options = options
 
     async def compact(self) -> int:
@@ -36,7 +37,7 @@ class Compactor:
             async with self._connections.use_core() as connection:
                 await connection.execute(sa.delete(CHANGES).where(CHANGES.c.revision <= upto))
         async with self._connections.use_core() as connection:
-            await connection.execute(sa.delete(COMMITS).where(COMMITS.c.commit_id < _oldest_commit_id()))
+            await connection.execute(sa.delete(COMMITS).where(COMMITS.c.commit_id < self._oldest_commit_id()))
         return compacted_revision
 
     async def _advance(self) -> tuple[int, int]:
@@ -48,10 +49,20 @@ class Compactor:
             aged_revision = await self._aged_revision(connection, before)
             compacted_revision = max(aged_revision, revision - self._options.history_revisions_max)
             if compacted_revision > before:
+                newest = (
+                    sa.select(CHANGES.c.at)
+                    .order_by(CHANGES.c.revision.desc(), CHANGES.c.seq.desc())
+                    .limit(1)
+                    .scalar_subquery()
+                )
                 await connection.execute(
                     sa.update(STORE)
                     .where(STORE.c.compacted_revision < compacted_revision)
-                    .values(compacted_revision=compacted_revision)
+                    .values(
+                        compacted_revision=compacted_revision,
+                        # The time of the newest commit may go with the history; the store's must not go back to before it.
+                        clock_at=sa.func.greatest(STORE.c.clock_at, newest),
+                    )
                 )
         return before, compacted_revision
 
@@ -70,19 +81,23 @@ class Compactor:
         return before if last_aged is None else last_aged
 
     def _ago(self, seconds: float) -> datetime:
-        return datetime.fromtimestamp(self._options.clock.wall_s(), UTC) - timedelta(seconds=seconds)
+        return datetime.fromtimestamp(self._clock.now_s(), UTC) - timedelta(seconds=seconds)
+
+    def _oldest_commit_id(self) -> uuid.UUID:
+        """Commit ids are UUIDv7: 48 bits of milliseconds lead, in the time of the store as well."""
+        return uuid.UUID(int=(self._clock.now_ms() - int(COMMIT_IDS_AGE_S_MAX * 1000)) << 80)
 
 
-def _oldest_commit_id() -> uuid.UUID:
-    """Commit ids are UUIDv7: 48 bits of milliseconds lead."""
-    return uuid.UUID(int=int((time.time() - COMMIT_IDS_AGE_S_MAX) * 1000) << 80)
-
-
-async def repeat(action: Callable[[], Awaitable[int]], *, interval_s: float, name: str) -> None:
-    """Run `action` every `interval_s`; a failure is logged and the next turn tries again."""
+async def repeat(action: Callable[[], Awaitable[object]], *, interval_s: float, name: str) -> None:
+    """Run `action` every `interval_s`; the first failure in a row is logged, and the next turn tries again."""
+    is_failing = False
     while True:
         await asyncio.sleep(interval_s)
         try:
             await action()
         except StorageError as error:
-            _log.warning("%s failed, will try again in %g s: %s", name, interval_s, error.detail)
+            if not is_failing:
+                _log.warning("%s failed, will try again every %g s: %s", name, interval_s, error.detail)
+            is_failing = True
+        else:
+            is_failing = False

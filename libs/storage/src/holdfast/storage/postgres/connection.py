@@ -6,6 +6,7 @@ more than the statement. The writer and the listener own a lane each; reads shar
 
 import asyncio
 import logging
+import weakref
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Protocol, cast
@@ -21,6 +22,7 @@ CONNECT_TIMEOUT_S = 5
 STATEMENT_TIMEOUT_S = 10
 GOODBYE_TIMEOUT_S = 1
 LANE_TIMEOUT_S = 10  # How long a read waits for a free connection.
+FRESH_TIMEOUT_S = 2  # For a connection that only shows whether the others are to blame.
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +70,7 @@ class RawConnection(Protocol):
         self, *, isolation: str | None = None, readonly: bool = False
     ) -> AbstractAsyncContextManager[None]: ...
 
-    async def cursor(self, query: str) -> Cursor: ...
+    async def cursor(self, query: str, *args: object) -> Cursor: ...
 
     async def add_listener(self, channel: str, callback: Callable[..., None]) -> None: ...
 
@@ -88,11 +90,14 @@ class Lane:
         self._connections = connections
         self._core: AsyncConnection | None = None
         self._raw: RawConnection | None = None
+        self._opened_s = 0.0
 
     async def raw(self) -> RawConnection:
         if self._raw is None or self._raw.is_closed():
             await self.drop()
+            opened_s = asyncio.get_running_loop().time()
             self._core, self._raw = await self._connections.connect()
+            self._opened_s = opened_s
         return self._raw
 
     async def core(self) -> AsyncConnection:
@@ -110,6 +115,11 @@ class Lane:
                 await core.invalidate()
             with suppress(*FOREIGN_ERRORS):
                 await core.close()
+
+    def give_up(self, before_s: float) -> None:
+        """End a connection that was opened before then; the caller that waits for its answer is told that it is lost."""
+        if self._raw is not None and self._opened_s < before_s:
+            self._raw.terminate()
 
     async def close(self) -> None:
         """Say goodbye to the server if it listens."""
@@ -135,16 +145,24 @@ class Connections:
         )
         self._free = asyncio.Semaphore(shared)
         self._idle: list[Lane] = []
+        self._lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
+        self._connecting: dict[asyncio.Timeout, float] = {}
         self._is_closed = False
 
     def lane(self) -> Lane:
         """A lane of the caller's own. At most two may exist: writer and listener."""
-        return Lane(self)
+        lane = Lane(self)
+        self._lanes.add(lane)
+        return lane
 
     @asynccontextmanager
-    async def use(self) -> AsyncGenerator[RawConnection, None]:
-        """A shared connection for one statement or one transaction; foreign errors leave here as our own."""
+    async def use(self, on_turn: Callable[[], None] = lambda: None) -> AsyncGenerator[RawConnection, None]:
+        """A shared connection for one statement or one transaction; foreign errors leave here as our own.
+
+        `on_turn` is called when the caller need not wait for other callers any more, but for the database alone.
+        """
         async with self._shared_lane() as lane:
+            on_turn()
             yield await lane.raw()
 
     @asynccontextmanager
@@ -157,8 +175,10 @@ class Connections:
 
     async def connect(self) -> tuple[AsyncConnection, RawConnection]:
         """A new connection, or the error that says why there is none."""
+        limit = asyncio.timeout(CONNECT_TIMEOUT_S + STATEMENT_TIMEOUT_S)
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S + STATEMENT_TIMEOUT_S):
+            async with limit:
+                self._connecting[limit] = asyncio.get_running_loop().time()
                 core = await self._engine.connect()
                 pooled = await core.get_raw_connection()
         except FOREIGN_ERRORS as error:
@@ -166,8 +186,35 @@ class Connections:
         except (ValueError, OverflowError):
             # Of the driver, for parts of the URL it can't read; its text may hold the password.
             raise InvalidStoreUrl("the PostgreSQL URL has a part that is wrong, such as the port") from None
+        finally:
+            self._connecting.pop(limit, None)
         self.reached()
         return core, cast(RawConnection, pooled.driver_connection)
+
+    async def fetch_alone(self, query: str, *args: object) -> list[Row]:
+        """The rows by a connection that is opened for this statement alone."""
+        try:
+            async with asyncio.timeout(FRESH_TIMEOUT_S):
+                connection: RawConnection = await self._open()
+        except FOREIGN_ERRORS as error:
+            raise translate(error) from error
+        try:
+            return await connection.fetch(query, *args)
+        except FOREIGN_ERRORS as error:
+            raise translate(error) from error
+        finally:
+            connection.terminate()
+
+    def give_up(self, before_s: float) -> None:
+        """Every connection that was opened before then is of no use, and attempts to connect that began before then start anew."""
+        _log.warning(
+            "connections to PostgreSQL are silent while a new one is answered; they are opened again"
+        )
+        for lane in self._lanes:
+            lane.give_up(before_s)
+        for limit, began_s in self._connecting.items():
+            if began_s < before_s:
+                limit.reschedule(0)
 
     def reached(self) -> None:
         if self.problem is not None:
@@ -190,7 +237,7 @@ class Connections:
                 await self._free.acquire()
         except TimeoutError as error:
             raise StoreUnavailable("all connections to PostgreSQL are busy", retry_after_s=1.0) from error
-        lane = self._idle.pop() if self._idle else Lane(self)
+        lane = self._idle.pop() if self._idle else self.lane()
         is_good = False
         try:
             yield lane

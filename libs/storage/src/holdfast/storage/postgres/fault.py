@@ -72,15 +72,21 @@ def translate(error: BaseException) -> StorageError:
     return StoreUnavailable(f"the connection to PostgreSQL broke: {cause}", retry_after_s=1.0)
 
 
+def read_only() -> StoreReadOnly:
+    return StoreReadOnly(
+        "PostgreSQL takes no writes: it is a standby or set read-only; connect to the primary, or set it read-write; "
+        "reads go on meanwhile"
+    )
+
+
 def _translate_state(error: asyncpg.PostgresError, state: str) -> StorageError:
     if state == "53100":
         return StoreFull(
-            "PostgreSQL has no room on its disk; free some, writes then go on", retry_after_s=5.0
+            "PostgreSQL has no room on its disk; free some, and writes go on by themselves; reads go on meanwhile",
+            retry_after_s=5.0,
         )
     if state == "25006":
-        return StoreReadOnly(
-            "PostgreSQL takes no writes: it is a standby or set read-only; connect to the primary"
-        )
+        return read_only()
     if state in {"XX001", "XX002"}:
         return StoreCorrupt(f"PostgreSQL found damaged data: {error}; restore a backup")
     if state[:2] in _ACCESS_CLASSES:

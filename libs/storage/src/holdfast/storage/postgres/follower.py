@@ -5,6 +5,7 @@ A NOTIFY is only a hint to look; it may be lost, doubled or made up. What is pub
 
 import asyncio
 import logging
+import random
 from contextlib import suppress
 from itertools import groupby
 
@@ -12,6 +13,7 @@ from holdfast.storage.errors import Compacted, StorageError, StoreCorrupt
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Event, Record
 from holdfast.storage.postgres.connection import Connections, Row
+from holdfast.storage.postgres.hedge import hedged_fetch
 from holdfast.storage.postgres.retry import READ_RETRY_S, retried
 from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
 
@@ -81,20 +83,20 @@ class Follower:
         """See WatchHub."""
 
         async def attempt() -> list[Row]:
-            async with self._connections.use() as connection:
-                return await connection.fetch(_HISTORY, after, max(0, events_limit - 1))
+            return await hedged_fetch(self._connections, _HISTORY, after, max(0, events_limit - 1))
 
         rows = await retried(attempt, for_s=READ_RETRY_S)
         compacted_revision, page_revision = rows[0][0], rows[0][1]
         if after < compacted_revision:
             raise Compacted(after, compacted_revision)
-        return HistoryPage([_event(row) for row in rows if row[2] is not None], page_revision)
+        return HistoryPage([change_event(row[2:]) for row in rows if row[2] is not None], page_revision)
 
     async def run(self) -> None:
         """Look at every hint, and now and then without one. Ends only by cancellation."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._poll_interval_s):
+                # Not all processes at once.
+                async with asyncio.timeout(self._poll_interval_s * random.uniform(0.8, 1.0)):
                     await self._has_news.wait()
             self._has_news.clear()
             try:
@@ -118,8 +120,7 @@ class Follower:
 
     async def _catch_up_unwatched(self) -> None:
         after = self._hub.revision
-        async with self._connections.use() as connection:
-            revision = await connection.fetchval(_REVISION)
+        [[revision]] = await hedged_fetch(self._connections, _REVISION)
         self._check_progress(after, revision)
         # A watch that came meanwhile wants the events, and finds them at the next look.
         if self._hub.is_watched:
@@ -152,8 +153,9 @@ class Follower:
         self._hub.skip_to(max(error.oldest_revision, self._hub.revision))
 
 
-def _event(row: Row) -> Event:
-    _, _, revision, key, value, create, version, prev_value, prev_create, prev_mod, prev_version = row
+def change_event(row: Row) -> Event:
+    """From revision, key, value, create revision and version of a change, and the four of the record before it."""
+    revision, key, value, create, version, prev_value, prev_create, prev_mod, prev_version = row
     return Event(
         revision,
         key,

@@ -16,21 +16,24 @@ from functools import cache
 from typing import NamedTuple
 
 from holdfast.common import failpoint
-from holdfast.common.clock import Clock
-from holdfast.common.ids import uuid7
+from holdfast.common.backoff import Backoff
+from holdfast.common.clock import SteadyClock
+from holdfast.common.ids import uuid7_at
 from holdfast.storage.errors import (
     BlobNotFound,
     Conflict,
     OutcomeUnknown,
     StorageError,
     StoreClosed,
+    StoreFull,
+    StoreReadOnly,
     StoreUnavailable,
 )
 from holdfast.storage.port import Batch
 from holdfast.storage.postgres.connection import Lane, Row
 from holdfast.storage.postgres.fault import FOREIGN_ERRORS, is_connection_lost, is_worth_retry, translate
 from holdfast.storage.postgres.plan import GroupPlan
-from holdfast.storage.postgres.retry import Backoff
+from holdfast.storage.trouble import WriteTrouble
 
 _log = logging.getLogger(__name__)
 
@@ -52,11 +55,13 @@ class GroupCommitter:
         lane: Lane,
         *,
         listener_id: uuid.UUID,
-        clock: Clock,
+        clock: SteadyClock,
         batches_max: int,
         outcome_timeout_s: float,
         on_commit: Callable[[int], None],
+        trouble: WriteTrouble,
     ) -> None:
+        self._trouble = trouble
         self._lane = lane
         self._listener_id = listener_id
         self._clock = clock
@@ -117,12 +122,16 @@ class GroupCommitter:
         try:
             row = await self._send(plan)
         except StorageError as error:
+            if isinstance(error, StoreFull | StoreReadOnly):
+                self._trouble.began(error)
             for waiting in group:
                 if not waiting.answer.done():
                     # Each caller its own instance: a traceback grows where an error is raised.
                     waiting.answer.set_exception(type(error)(error.detail, retry_after_s=error.retry_after_s))
             return
         revision, revisions, conflicts, missing_blobs = row
+        if self._trouble.error is not None:
+            self._trouble.end()
         self._on_commit(revision)
         self.groups += 1
         for place, waiting in enumerate(group):
@@ -136,8 +145,9 @@ class GroupCommitter:
                 waiting.answer.set_exception(_refusal(place, conflicts, missing_blobs))
 
     async def _send(self, plan: GroupPlan) -> Row:
-        commit_id = uuid.UUID(uuid7())
-        at = datetime.fromtimestamp(self._clock.wall_s(), UTC)
+        at_ms = self._clock.now_ms()
+        commit_id = uuid.UUID(uuid7_at(at_ms))
+        at = datetime.fromtimestamp(at_ms / 1000, UTC)
         arguments = (self._listener_id, at, *plan.arguments())
         query = _commit_group_query(2 + len(arguments))
         may_have_happened = False

@@ -17,8 +17,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from holdfast.common.backoff import Backoff
 from holdfast.storage.errors import InvalidStoreUrl
-from holdfast.storage.postgres.retry import Backoff
 
 CALL_TIMEOUT_S = 2.0
 PING_INTERVAL_S = 5.0  # A Redis that is silent for two of these counts as gone.

@@ -4,40 +4,66 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequen
 from contextlib import asynccontextmanager
 
 from holdfast.storage.errors import BlobNotFound, InvalidBatch
-from holdfast.storage.port import Record, SnapshotRecord
-from holdfast.storage.postgres.connection import Connections, Cursor, RawConnection
+from holdfast.storage.port import Event, Record, SnapshotRecord
+from holdfast.storage.postgres.connection import Connections, Cursor, RawConnection, Row
 from holdfast.storage.postgres.fault import FOREIGN_ERRORS, translate
+from holdfast.storage.postgres.follower import change_event
 
 PAGE_BYTES = 4 << 20
 PAGE_RECORDS_FIRST = 16  # Values may be large: begin small, then aim at PAGE_BYTES.
 PAGE_RECORDS_MAX = 2000
 
 _ALL = "SELECT key, value, create_revision, mod_revision, version, blobs FROM records ORDER BY key"
+_CHANGES = """
+SELECT revision, key, value, create_revision, version,
+    prev_value, prev_create_revision, prev_mod_revision, prev_version
+FROM changes WHERE revision > $1 ORDER BY revision, seq
+"""
 _COUNT = "SELECT greatest(0, reltuples)::bigint FROM pg_class WHERE oid = 'records'::regclass"
+# Held until the transaction ends, however it ends: blobs that the snapshot refers to are not removed meanwhile.
+_LOCK = "1751215333, 'store'::regclass::oid::bigint::bit(32)::integer"
+HOLD_BLOBS = f"SELECT pg_advisory_xact_lock_shared({_LOCK})"
+IS_SNAPSHOT_OPEN = (
+    "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = 1751215333 "
+    "AND objid = 'store'::regclass::oid "
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"
+)
 _RECORD_COLUMNS = ("key", "value", "create_revision", "mod_revision", "version", "blobs")
 
 
 class PostgresSnapshot:
     """The `Snapshot` of the port, inside one repeatable-read transaction."""
 
-    def __init__(self, connection: RawConnection, revision: int, record_count: int) -> None:
+    def __init__(
+        self, connection: RawConnection, revision: int, compacted_revision: int, record_count: int
+    ) -> None:
         self.revision = revision
+        self.compacted_revision = compacted_revision
         self.record_count = record_count
         self._connection = connection
 
     async def records(self) -> AsyncIterator[Sequence[SnapshotRecord]]:
+        async for rows in self._pages(_ALL, sized=(1,)):
+            yield [SnapshotRecord(Record(*row[:5]), tuple(row[5] or ())) for row in rows]
+
+    async def changes(self) -> AsyncIterator[Sequence[Event]]:
+        async for rows in self._pages(_CHANGES, self.compacted_revision, sized=(2, 5)):
+            yield [change_event(row) for row in rows]
+
+    async def _pages(self, query: str, *arguments: object, sized: Sequence[int]) -> AsyncIterator[list[Row]]:
+        """Rows in pages of about PAGE_BYTES, judged by the columns `sized`."""
         cursor: Cursor | None = None
         count = PAGE_RECORDS_FIRST
         while True:
             try:
-                cursor = cursor or await self._connection.cursor(_ALL)
+                cursor = cursor or await self._connection.cursor(query, *arguments)
                 rows = await cursor.fetch(count)
             except FOREIGN_ERRORS as error:
                 raise translate(error) from error
             if not rows:
                 return
-            yield [SnapshotRecord(Record(*row[:5]), tuple(row[5] or ())) for row in rows]
-            mean_bytes = 1 + sum(len(row[1]) for row in rows) // len(rows)
+            yield rows
+            mean_bytes = 1 + sum(len(row[column] or b"") for row in rows for column in sized) // len(rows)
             count = max(1, min(PAGE_RECORDS_MAX, count * 4, PAGE_BYTES // mean_bytes))
 
 
@@ -48,10 +74,13 @@ async def take_snapshot(connections: Connections) -> AsyncGenerator[PostgresSnap
         connections.use() as connection,
         connection.transaction(isolation="repeatable_read", readonly=True),
     ):
-        revision = await connection.fetchval("SELECT revision FROM store")
+        await connection.execute(HOLD_BLOBS)
+        row = await connection.fetchrow("SELECT revision, compacted_revision FROM store")
+        assert row is not None, "the migration wrote it"
+        revision, compacted_revision = row
         record_count = await connection.fetchval(_COUNT)
         try:
-            yield PostgresSnapshot(connection, revision, record_count)
+            yield PostgresSnapshot(connection, revision, compacted_revision, record_count)
         except BaseException as error:  # noqa: BLE001 - raised again below, where it is not taken for a database's.
             of_caller = error
     if of_caller is not None:

@@ -4,14 +4,17 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
+from holdfast.common.background import background
+from holdfast.common.clock import SystemClock
 from holdfast.storage.batch import check_batch
-from holdfast.storage.errors import InvalidBatch
+from holdfast.storage.errors import InvalidBatch, StoreReadOnly
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import RANGE_LIMIT_MAX, Batch, Record, Snapshot, SnapshotRecord
 from holdfast.storage.postgres.blob import PostgresBlobs
+from holdfast.storage.postgres.clock import keep_following, open_clock
 from holdfast.storage.postgres.compaction import Compactor, repeat
 from holdfast.storage.postgres.connection import Connections, Row
-from holdfast.storage.postgres.fault import translate
+from holdfast.storage.postgres.fault import read_only, translate
 from holdfast.storage.postgres.follower import Follower
 from holdfast.storage.postgres.group import GroupCommitter
 from holdfast.storage.postgres.listener import Listener
@@ -20,10 +23,14 @@ from holdfast.storage.postgres.redis_hints import RedisHints, open_redis_hints
 from holdfast.storage.postgres.retry import READ_RETRY_S, retried
 from holdfast.storage.postgres.snapshot import restore, take_snapshot
 from holdfast.storage.postgres.url import parse_url
+from holdfast.storage.store_clock import StoreClock
 from holdfast.storage.transact import TransactMixin, check_range_limit
+from holdfast.storage.trouble import WriteTrouble
 from holdfast.storage.watch import HubWatch
 
 CHECK_TIMEOUT_S = 2.0
+FULL_SHOWN_S = 10.0  # How long a failed write makes the store unready; then others may try again.
+_IS_READ_ONLY = "SELECT current_setting('transaction_read_only')::bool"
 _INT64_MAX = (1 << 63) - 1
 _COLUMNS = "key, value, create_revision, mod_revision, version"
 _KEY_COLUMNS = "key, ''::bytea, create_revision, mod_revision, version"
@@ -47,17 +54,21 @@ class PostgresStore(TransactMixin):
         connections: Connections,
         committer: GroupCommitter,
         follower: Follower,
+        clock: StoreClock,
         options: StoreOptions,
         *,
+        trouble: WriteTrouble,
         redis_hints: RedisHints | None = None,
     ) -> None:
         self._url = url
+        self._trouble = trouble
         self._connections = connections
         self._committer = committer
         self._follower = follower
         self._redis_hints = redis_hints
-        self._compactor = Compactor(connections, options)
-        self._blobs = PostgresBlobs(connections, options.clock)
+        self._clock = clock
+        self._compactor = Compactor(connections, clock, options)
+        self._blobs = PostgresBlobs(connections, clock)
         self._is_sealed = options.keyring is not None
 
     # -- what it is
@@ -67,8 +78,16 @@ class PostgresStore(TransactMixin):
         return self._url
 
     @property
+    def is_shared(self) -> bool:
+        return True
+
+    @property
     def blobs(self) -> PostgresBlobs:
         return self._blobs
+
+    @property
+    def clock(self) -> StoreClock:
+        return self._clock
 
     @property
     def revision(self) -> int:
@@ -86,16 +105,29 @@ class PostgresStore(TransactMixin):
             "conflicts": committer.conflicts,
             "syncs": committer.groups,  # Each is one database transaction.
             "watches": self._follower.watches,
+            **self._blobs.removals.figures(),
             **({} if self._redis_hints is None else self._redis_hints.figures()),
         }
 
     async def check(self) -> None:
         try:
             async with asyncio.timeout(CHECK_TIMEOUT_S), self._connections.use() as connection:
-                await connection.fetchval("SELECT 1")
+                is_read_only = await connection.fetchval(_IS_READ_ONLY)
         except TimeoutError as error:
             raise translate(error) from error
         self._connections.reached()
+        if is_read_only:
+            self._trouble.began(read_only())
+            raise read_only()
+        self._check_trouble()
+
+    def _check_trouble(self) -> None:
+        """A database that says it may write is believed about that, and about a full disk only after a while."""
+        error = self._trouble.error
+        if isinstance(error, StoreReadOnly):
+            self._trouble.end()
+        elif error is not None and self._trouble.failed_s_ago() < FULL_SHOWN_S:
+            raise error
 
     # -- reads: one statement each, so each is as of one revision
 
@@ -183,38 +215,69 @@ async def open_postgres(url: str, options: StoreOptions) -> AsyncGenerator[Postg
 
         follower = Follower(connections, options, revision=revision)
         stack.callback(follower.close)
-        listener = Listener(connections.lane(), parsed.schema, follower.noticed)
+        clock, following = await _open_clock(connections, options, parsed.shown)
+        listener = Listener(connections.lane(), parsed.schema, follower.noticed, clock)
         redis_hints = None
         if options.redis_url is not None:
             redis_hints = await stack.enter_async_context(
                 open_redis_hints(options.redis_url, store_id, follower.noticed)
             )
+        trouble = WriteTrouble(parsed.shown)
         committer = GroupCommitter(
             connections.lane(),
             listener_id=listener.id,
-            clock=options.clock,
+            clock=clock,
             batches_max=options.group_batches_max,
             outcome_timeout_s=options.outcome_timeout_s,
             on_commit=_told(follower, redis_hints),
+            trouble=trouble,
         )
         store = PostgresStore(
-            parsed.shown, connections, committer, follower, options, redis_hints=redis_hints
+            parsed.shown,
+            connections,
+            committer,
+            follower,
+            clock,
+            options,
+            trouble=trouble,
+            redis_hints=redis_hints,
         )
         await stack.enter_async_context(
-            _running(
+            background(
                 follower.run(),
                 listener.run(),
+                *following,
                 *([] if redis_hints is None else [redis_hints.publish(), redis_hints.listen()]),
                 repeat(store.compact, interval_s=options.compact_interval_s, name="compaction"),
+                repeat(store.blobs.touch, interval_s=options.blob_free_interval_s, name="use of blobs"),
+                repeat(
+                    lambda: store.blobs.free(grace_s=options.blob_free_grace_s),
+                    interval_s=options.blob_free_interval_s,
+                    name="release of blobs",
+                ),
                 repeat(
                     lambda: store.blobs.sweep(grace_s=options.blob_sweep_grace_s),
                     interval_s=options.blob_sweep_interval_s,
                     name="blob sweep",
                 ),
+                name="postgres.store",
             )
         )
         stack.push_async_callback(committer.close)
         yield store
+
+
+async def _open_clock(
+    connections: Connections, options: StoreOptions, url: str
+) -> tuple[StoreClock, list[Coroutine[None, None, None]]]:
+    """The time of the store, and what keeps it right. A clock that is not the machine's is a test's: it is the time."""
+    machine = options.clock
+    if not isinstance(machine, SystemClock):
+        return StoreClock(machine), []
+    clock = await open_clock(connections, machine, skew_s_max=options.clock_skew_s_max)
+    clock.tell_lead(url)
+    interval_s = options.postgres_clock_interval_s
+    return clock, [keep_following(clock, connections, machine, interval_s=interval_s, url=url)]
 
 
 def _told(follower: Follower, redis_hints: RedisHints | None) -> Callable[[int], None]:
@@ -227,18 +290,6 @@ def _told(follower: Follower, redis_hints: RedisHints | None) -> Callable[[int],
         redis_hints.committed(revision)
 
     return committed
-
-
-@asynccontextmanager
-async def _running(*coroutines: Coroutine[None, None, None]) -> AsyncGenerator[None, None]:
-    """Keep tasks for as long as the store is open. Not a TaskGroup: that would wrap the errors of the body."""
-    tasks = [asyncio.create_task(coroutine, name="postgres.store") for coroutine in coroutines]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _check_revisions(batch: Batch) -> None:

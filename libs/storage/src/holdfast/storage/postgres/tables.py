@@ -13,6 +13,7 @@ STORE = sa.Table(
     sa.Column("is_only", sa.Boolean, primary_key=True),
     sa.Column("revision", sa.BigInteger, nullable=False),
     sa.Column("compacted_revision", sa.BigInteger, nullable=False),
+    sa.Column("clock_at", _INSTANT, nullable=False),
 )
 
 RECORDS = sa.Table(
@@ -65,6 +66,8 @@ BLOBS = sa.Table(
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("size_bytes", sa.BigInteger),
     sa.Column("created_at", _INSTANT, nullable=False),
+    sa.Column("released_at", _INSTANT),
+    sa.Column("used_at", _INSTANT),
 )
 
 BLOB_CHUNKS = sa.Table(
