@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from holdfast.common.bundle import InvalidBundle, parse_bundle
-from holdfast.common.listener import Listener, ListenError
+from holdfast.common.listener import Listener, ListenError, ListenProtocol, open_sockets
 from holdfast.common.server import PlaneServer, ServeOptions, running
 from holdfast.common.tls import client_context, server_context
 from tests.service.common.certificates import Authority, pem
@@ -197,3 +197,22 @@ def test_tls_is_refused_with_a_bundle_that_lacks_a_part(authority: Authority) ->
         for make_context in (server_context, client_context):
             with pytest.raises(InvalidBundle, match=told):
                 make_context(parse_bundle(broken, "broken.pem"))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "of_the_other"), [("tcp4", "[::1]:0"), ("tcp6", "127.0.0.1:0")], ids=["tcp4", "tcp6"]
+)
+def test_a_listener_of_one_family_takes_no_address_of_the_other(
+    protocol: ListenProtocol, of_the_other: str
+) -> None:
+    with pytest.raises(ListenError):
+        open_sockets(Listener(of_the_other, protocol))
+
+
+def test_all_addresses_of_one_family_are_of_that_family() -> None:
+    opened = open_sockets(Listener(":0", "tcp4"))
+    families = {bound.family for bound in opened}
+    for bound in opened:
+        bound.close()
+
+    assert families == {socket.AF_INET}

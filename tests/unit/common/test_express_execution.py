@@ -11,6 +11,7 @@ from holdfast.common.express.hooks import Hooks, HttpMetrics
 from holdfast.common.express.message import Answer, Request
 from holdfast.common.express.route import Route, compile_table
 from holdfast.common.metrics import Registry
+from holdfast.common.tracing import Span, Tracer
 
 
 class Throttled(HoldfastError):
@@ -96,15 +97,30 @@ async def test_metrics_count_answers_defects_and_clients_that_left() -> None:
         assert f'holdfast_http_requests_total{{route="{route}",method="POST",status="{status}"}} 1' in text
 
 
-@pytest.mark.parametrize("is_sampled", [True, False])
-async def test_a_trace_is_finished_with_the_status_when_sampled(is_sampled: bool) -> None:
-    finished: list[int] = []
+async def test_a_span_ends_with_the_status_and_the_code_of_the_error() -> None:
+    async def busy(request: Request, body: None) -> Answer:
+        raise Throttled("not now")
 
-    await execute(
-        ROUTE, _request(), Hooks(trace=lambda route, request: finished.append if is_sampled else None)
-    )
+    ended: list[Span] = []
+    tracer = Tracer(1, ended.append)
 
-    assert finished == ([200] if is_sampled else [])
+    await execute(ROUTE, _request(), Hooks(tracer=tracer))
+    await execute(Route(path="/busy", methods=("POST",), handler=busy), _request(), Hooks(tracer=tracer))
+
+    assert [(span.route, span.status, span.error_code) for span in ended] == [
+        ("/fine", 200, None),
+        ("/busy", 429, "throttled"),
+    ]
+
+
+async def test_a_request_that_is_traced_already_gets_no_second_span() -> None:
+    ended: list[Span] = []
+    tracer = Tracer(1, ended.append)
+    span = tracer.begin(_request(), "/fine")
+
+    await execute(ROUTE, _request(), Hooks(tracer=tracer), None, span)
+
+    assert ended == [span]
 
 
 def test_routes_are_exact_and_declared_once() -> None:

@@ -9,6 +9,7 @@ import pytest
 from holdfast.common.app import build_app
 from holdfast.common.express.message import HandOver, Request, StreamAnswer
 from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.undo import CALL_OFF
 from tests.unit.common.fake_connection import FakeConnection
 
 REQUEST = b"POST /%b HTTP/1.1\r\nHost: p\r\nContent-Length: 0\r\n\r\n"
@@ -19,12 +20,22 @@ class Giver:
 
     def __init__(self) -> None:
         self.returned: list[str] = []
+        self.more = asyncio.Event()
         self.router = ExpressRouter()
         self.router.add("/whole", self.whole)
         self.router.add("/stream", self.stream)
+        self.router.add("/wait", self.wait)
 
     async def whole(self, request: Request, body: None) -> HandOver:
         return HandOver(200, b"gift", [], lambda: self.returned.append("whole"))
+
+    async def wait(self, request: Request, body: None) -> HandOver:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.returned.append("wait")
+            raise
+        raise AssertionError("nobody sets it")
 
     async def stream(self, request: Request, body: None) -> StreamAnswer:
         return StreamAnswer(200, [], None, self._chunks())
@@ -32,7 +43,8 @@ class Giver:
     async def _chunks(self) -> AsyncIterator[bytes]:
         try:
             yield b"gift"
-        except GeneratorExit:
+            await self.more.wait()
+        except (GeneratorExit, asyncio.CancelledError):
             self.returned.append("stream")
             raise
 
@@ -84,3 +96,49 @@ async def test_what_a_client_that_is_gone_would_have_got_is_taken_back(
 
     assert giver.returned == [kind]
     assert connection.transport.written == b"" or not is_express
+
+
+@pytest.mark.parametrize("kind", ["wait", "stream"])
+async def test_a_request_that_is_called_off_ends_behind_what_was_sent(
+    peer: tuple[socket.socket, socket.socket], kind: str
+) -> None:
+    giver = Giver()
+    connection = connected(giver, peer[0], is_express=True)
+    await connection.feed(REQUEST % kind.encode())
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+    await connection.feed(CALL_OFF)
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+    assert giver.returned == [kind]
+    assert (b"gift" in connection.transport.written) is (kind == "stream")
+    assert connection.transport.is_over
+    assert not connection.transport.is_aborted  # What was written may still be on its way.
+
+
+async def test_a_request_that_is_called_off_before_it_began_ends_too(
+    peer: tuple[socket.socket, socket.socket],
+) -> None:
+    connection = connected(Giver(), peer[0], is_express=True)
+
+    await connection.feed(REQUEST % b"whole" + CALL_OFF)
+
+    assert connection.transport.is_over
+    assert connection.transport.written == b""
+
+
+async def test_an_answer_that_was_given_is_not_called_off(
+    peer: tuple[socket.socket, socket.socket],
+) -> None:
+    giver = Giver()
+    connection = connected(giver, peer[0], is_express=True)
+    await connection.feed(REQUEST % b"whole")
+    await connection.settle(1)
+
+    await connection.feed(CALL_OFF)
+
+    assert connection.transport.written.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert giver.returned == []
+    assert not connection.transport.is_over

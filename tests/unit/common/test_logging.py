@@ -273,3 +273,18 @@ def test_python_warnings_become_lines(lines: Lines) -> None:
         warnings.warn("old thing", UserWarning, stacklevel=1)
 
     assert "old thing" in str(lines.one()["msg"])
+
+
+def test_what_opentelemetry_repeats_is_written_once_and_counted(
+    lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exporter = stdlib_logging.getLogger("opentelemetry.exporter.some")
+    for number in range(5):
+        exporter.warning("no way to %s", number)
+    exporter.error("given up")
+
+    monkeypatch.setitem(logging._REPEATED_EVERY_S, "opentelemetry", 0.0)
+    exporter.warning("no way to %s", 5)
+
+    written = [(line["msg"], line.get("left_out")) for line in lines.all()]
+    assert written == [("no way to 0", None), ("given up", None), ("no way to 5", 4)]

@@ -44,7 +44,7 @@ def test_a_gauge_goes_up_and_down() -> None:
     assert "holdfast_lease_active 3.5" in lines_of(registry, "active")
 
 
-def test_a_histogram_is_cumulative_and_carries_its_unit() -> None:
+def test_a_histogram_is_cumulative_and_in_the_base_unit() -> None:
     registry = Registry()
     took = registry.histogram(
         "holdfast.lease.acquire.duration_ms", "Time.", ("ok",), unit="ms", bounds=(1.0, 2.5)
@@ -53,14 +53,38 @@ def test_a_histogram_is_cumulative_and_carries_its_unit() -> None:
     for value in (0.5, 1.0, 2.0, 99.0):
         took.labels("1").observe(value)
 
-    name = "holdfast_lease_acquire_duration_ms_milliseconds"
+    name = "holdfast_lease_acquire_duration_seconds"
     assert lines_of(registry, name)[2:] == [
-        f'{name}_bucket{{ok="1",le="1"}} 2',
-        f'{name}_bucket{{ok="1",le="2.5"}} 3',
+        f'{name}_bucket{{ok="1",le="0.001"}} 2',
+        f'{name}_bucket{{ok="1",le="0.0025"}} 3',
         f'{name}_bucket{{ok="1",le="+Inf"}} 4',
-        f'{name}_sum{{ok="1"}} 102.5',
+        f'{name}_sum{{ok="1"}} 0.1025',
         f'{name}_count{{ok="1"}} 4',
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "shown"),
+    [
+        ("holdfast.lsf.lag", "ms", "holdfast_lsf_lag_seconds 0.25"),
+        ("holdfast.drain.elapsed_seconds", "s", "holdfast_drain_elapsed_seconds 250"),
+        ("holdfast.lsf.rss.bytes", "By", "holdfast_lsf_rss_bytes 250"),
+        ("holdfast.lsf.cpu.percent", "%", "holdfast_lsf_cpu_ratio 2.5"),
+        ("holdfast.lsf.load", "", "holdfast_lsf_load 250"),
+    ],
+)
+def test_a_unit_becomes_the_base_unit_that_prometheus_wants(name: str, unit: str, shown: str) -> None:
+    registry = Registry()
+    registry.gauge(name, "h", unit=unit).labels().set(250)
+
+    assert shown in lines_of(registry, "holdfast_")
+
+
+def test_a_counter_may_ask_too() -> None:
+    registry = Registry()
+    registry.counter("holdfast.storage.commits", "h", callback=lambda: 7)
+
+    assert "holdfast_storage_commits_total 7" in lines_of(registry, "commits")
 
 
 def test_label_values_and_help_are_escaped() -> None:

@@ -22,4 +22,4 @@ def test_a_call_counts_as_ok_as_the_code_of_its_error_or_as_failed() -> None:
     assert 'holdfast_lease_acquire_total{namespace="default",result="ok"} 1\n' in text
     assert 'holdfast_lease_acquire_total{namespace="default",result="invalid_body"} 1\n' in text
     assert 'holdfast_lease_acquire_total{namespace="other",result="failed"} 1\n' in text
-    assert "holdfast_lease_acquire_duration_ms_milliseconds_count 3\n" in text
+    assert "holdfast_lease_acquire_duration_seconds_count 3\n" in text

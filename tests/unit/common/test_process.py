@@ -6,7 +6,7 @@ import pytest
 from fastapi import FastAPI
 
 from holdfast.common.errors import NotReady
-from holdfast.common.process import main
+from holdfast.common.process import _serve_options, main
 from holdfast.common.settings import PlaneSettings
 
 
@@ -41,3 +41,17 @@ def test_what_stops_the_start_is_told_with_status_1(capsys: pytest.CaptureFixtur
 
     assert status == 1
     assert capsys.readouterr().err == "error: the store is away; start it first\n"
+
+
+def test_a_server_runs_as_its_settings_say() -> None:
+    settings = PlaneSettings.isolated(express=False, drain_grace_s="3s", shutdown_timeout_s="7s")
+
+    options, plain = _serve_options(settings), _serve_options(PlaneSettings.isolated())
+
+    assert (options.is_express, options.drain_grace_s, options.shutdown_timeout_s) == (False, 3, 7)
+    assert (plain.is_express, plain.disable_mtls) == (True, False)
+
+
+@pytest.mark.parametrize("name", ["mtls_disabled", "open_without_bundle"])
+def test_only_who_says_so_serves_every_address_without_tls(name: str) -> None:
+    assert _serve_options(PlaneSettings.isolated(**{name: True})).disable_mtls

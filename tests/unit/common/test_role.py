@@ -64,3 +64,9 @@ def test_a_peer_that_is_no_base_url_is_refused(url: str) -> None:
 def test_a_peer_named_twice_is_refused() -> None:
     with pytest.raises(SettingsError, match="twice"):
         PlaneSettings.isolated(peer_leases="http://leases:80,http://leases")
+
+
+def test_a_short_secret_is_refused() -> None:
+    PlaneSettings.isolated(internal_secret="x" * 16)
+    with pytest.raises(SettingsError, match="at least 16 characters"):
+        PlaneSettings.isolated(internal_secret="x" * 15)

@@ -1,6 +1,7 @@
 """Settings: who wins, what is refused and how it is said, what a server decides from them."""
 
 import io
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,7 @@ def test_a_bootstrap_directory_is_the_config_directory(place: Place) -> None:
     settings = place.load(bootstrap=str(made))
 
     assert (settings.config_dir, settings.ttl_s_max, settings.bundle) == (made, 3600, made / "server.pem")
+    assert [path.name for path in made.iterdir()] == ["config.yaml"]
 
 
 @pytest.mark.parametrize(
@@ -474,6 +476,15 @@ def test_a_bundle_turns_both_on(place: Place) -> None:
     assert (settings.is_mtls_on, settings.is_storage_encryption_on) == (True, True)
 
 
+def test_a_bundle_whose_file_was_not_mounted_stops_the_start(place: Place) -> None:
+    (place.config.parent / "server.pem").symlink_to("/nowhere/server.pem")
+
+    with pytest.raises(
+        SettingsError, match=r"server\.pem is no file, but is needed for mutual TLS and storage"
+    ):
+        place.load(listen=":9341", open_without_bundle=True).check_start()
+
+
 def test_a_bundle_that_was_named_must_be_there(place: Place) -> None:
     with pytest.raises(SettingsError, match=r"flag --bundle: /nowhere\.pem does not exist"):
         place.load(bundle="/nowhere.pem").check_start()
@@ -489,12 +500,19 @@ def test_asking_for_protection_needs_the_bundle_also_on_loopback(place: Place, t
         place.load().check_start()
 
 
-def test_a_generated_false_does_not_ask_for_protection(place: Place) -> None:
-    place.config.write_text(
-        f"disable-mtls: false\ndisable-storage-encryption: false\nbundle: {place.config.parent}/server.pem\n"
-    )
+@pytest.mark.parametrize("key", ["disable-mtls", "disable-storage-encryption"])
+def test_protection_is_asked_for_by_a_denied_twin_in_the_file(place: Place, key: str) -> None:
+    place.config.write_text(f"{key}: false\n")
 
-    place.load().check_start()
+    with pytest.raises(SettingsError, match="does not exist, but is needed for"):
+        place.load().check_start()
+
+
+def test_a_bundle_that_the_file_names_must_be_there(place: Place) -> None:
+    place.config.write_text(f"bundle: {place.config.parent}/server.pem\n")
+
+    with pytest.raises(SettingsError, match=r"key bundle in .* does not exist, but is needed for"):
+        place.load().check_start()
 
 
 def test_joining_others_needs_mutual_tls(place: Place) -> None:
@@ -593,6 +611,28 @@ def test_every_setting_has_a_sentence_and_names_of_its_own() -> None:
 def test_a_service_has_the_same_settings_under_its_own_prefix(cls: type[PlaneSettings]) -> None:
     assert cls.model_fields.keys() == PlaneSettings.model_fields.keys()
     assert cls.model_config.get("env_prefix") == f"HOLDFAST_{cls.__name__.removesuffix('Settings').upper()}_"
+
+
+def test_a_computed_default_is_what_its_text_says(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = place.load()
+
+    assert settings.config_dir == place.home / ".holdfast"
+    assert settings.bundle == settings.config_dir / "server.pem"
+    assert settings.tc_trust_dir == settings.config_dir / "tc-trust.d"
+    assert (settings.metrics_listen, settings.health_listen, settings.tc_client_bundle) == ("", "", None)
+    consumers: list[int] = []
+    for cores in (1, 4, 1000):
+        monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
+        consumers.append(place.load().queue_consumers_max)
+    assert consumers == [128, 256, 4096]
+
+
+def test_without_any_option_a_plane_is_open_to_this_machine_only(place: Place) -> None:
+    settings = place.load()
+
+    settings.check_start()
+
+    assert (settings.listen, settings.is_local, settings.is_mtls_on) == ("127.0.0.1:9341", True, False)
 
 
 def test_the_docs_list_every_setting_as_it_is() -> None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast.cli.options import _help
 from holdfast.common.settings.plane import PlaneSettings
 
 ROOT = Path(__file__).parents[3]
@@ -30,3 +31,19 @@ def test_a_setting_that_nobody_reads_says_that_it_is_without_effect() -> None:
     }
 
     assert silent == set()
+
+
+def test_a_setting_that_says_it_is_without_effect_is_read_by_nobody() -> None:
+    read = set(read_anywhere())
+
+    effective = {name for name, flag in PlaneSettings.flags().items() if flag.is_ignored and name in read}
+
+    assert effective == set()
+
+
+def test_help_says_which_settings_are_without_effect() -> None:
+    ignored = {name for name, flag in PlaneSettings.flags().items() if flag.is_ignored}
+
+    said = {name for name, info in PlaneSettings.model_fields.items() if "without effect" in _help(info)}
+
+    assert said == ignored

@@ -7,26 +7,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import import_module
-from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-    ExportMetricsServiceResponse,
-)
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
 
+from holdfast.common.app import build_app, parts_of
+from holdfast.common.express.message import Request
 from holdfast.common.logging import configure_logging, get_logger
 from holdfast.common.metrics import Registry
 from holdfast.common.telemetry import OtlpEndpoint, Telemetry, parse_endpoint, setup_telemetry
+from holdfast.common.tracing import Span, active_span_ids
+from tests.infra.otlp_receiver import Receiver, receiving_grpc, receiving_http
 
 
 @pytest.mark.parametrize(
@@ -78,50 +69,6 @@ def test_the_path_stands_before_each_signal() -> None:
     assert endpoint.url("metrics") == "https://collector:4318/team/v1/metrics"
 
 
-class Receiver:
-    """An OTLP/HTTP receiver on loopback that keeps what it gets."""
-
-    def __init__(self) -> None:
-        self.bodies: dict[str, list[bytes]] = {}
-        bodies = self.bodies
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                bodies.setdefault(self.path, []).append(body)
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/team"
-        self._thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-
-    def spans(self) -> list[str]:
-        requests = [
-            ExportTraceServiceRequest.FromString(body) for body in self.bodies.get("/team/v1/traces", [])
-        ]
-        scopes = [
-            scope
-            for request in requests
-            for resource in request.resource_spans
-            for scope in resource.scope_spans
-        ]
-        return [span.name for scope in scopes for span in scope.spans]
-
-    def metrics(self) -> ExportMetricsServiceRequest:
-        return ExportMetricsServiceRequest.FromString(self.bodies["/team/v1/metrics"][-1])
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self._thread.join()
-
-
 @pytest.fixture
 def free_port() -> int:
     with socket.socket() as probe:
@@ -133,28 +80,33 @@ def free_port() -> int:
 @pytest.fixture
 def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    receiver = Receiver()
-    yield receiver
-    receiver.close()
+    with receiving_http("/team") as receiver:
+        yield receiver
+
+
+def send_span(telemetry: Telemetry) -> Span:
+    assert telemetry.tracer is not None
+    request = Request("POST", "/v1/acquire", b"", [], b"", None, None, "id-1")
+    span = telemetry.tracer.begin(request, "/v1/acquire")
+    span.end(200)
+    return span
 
 
 def test_spans_arrive_and_lines_within_carry_their_ids(receiver: Receiver) -> None:
     telemetry = setup_telemetry(receiver.url, "gateway", Registry())
     stream = io.StringIO()
     configure_logging("info", stream=stream)
-    assert telemetry.tracer is not None
 
-    with telemetry.tracer.start_as_current_span("holdfast.tx.acquire") as span:
-        get_logger("a").info("inside")
-        trace_id = f"{span.get_span_context().trace_id:032x}"
+    trace_id, span_id = send_span(telemetry).ids
+    get_logger("a").info("inside")
     telemetry.shutdown()
     get_logger("a").info("outside")
     configure_logging("info")
 
     inside, outside = (json.loads(line) for line in stream.getvalue().splitlines())
-    assert inside["trace_id"] == trace_id
+    assert (inside["trace_id"], inside["span_id"]) == (trace_id, span_id)
     assert "trace_id" not in outside
-    assert receiver.spans() == ["holdfast.tx.acquire"]
+    assert [(span.trace_id, span.name) for span in receiver.spans()] == [(trace_id, "POST /v1/acquire")]
 
 
 def test_metrics_of_every_kind_arrive(receiver: Receiver) -> None:
@@ -165,7 +117,7 @@ def test_metrics_of_every_kind_arrive(receiver: Receiver) -> None:
 
     setup_telemetry(receiver.url, "gateway", registry).shutdown()
 
-    resource = receiver.metrics().resource_metrics[0]
+    resource = receiver.metrics[-1].resource_metrics[0]
     attributes = {item.key: item.value.string_value for item in resource.resource.attributes}
     found = {metric.name: metric for metric in resource.scope_metrics[0].metrics}
     point = found["holdfast.lease.acquire"].sum.data_points[0]
@@ -190,71 +142,44 @@ def test_metrics_are_sent_again_and_again(receiver: Receiver) -> None:
         assert asked.acquire(timeout=30)
     telemetry.shutdown()
 
-    assert len(receiver.bodies["/team/v1/metrics"]) >= 3
+    assert len(receiver.metrics) >= 3
 
 
 async def test_requests_to_the_app_become_spans_of_the_callers_trace(receiver: Receiver) -> None:
+    app = build_app("sample")
+    seen: list[tuple[str, str] | None] = []
+
+    @app.get("/v1/things/{name}")
+    async def describe(name: str) -> None:
+        seen.append(active_span_ids())
+
     telemetry = setup_telemetry(receiver.url, "gateway", Registry())
-    app = FastAPI()
-    seen: list[str] = []
-
-    @app.get("/v1/describe")
-    async def describe() -> None:
-        from opentelemetry.trace import get_current_span
-
-        seen.append(f"{get_current_span().get_span_context().trace_id:032x}")
-
-    telemetry.instrument(app)
+    parts_of(app).hooks.tracer = telemetry.tracer
     parent = "0af7651916cd43dd8448eb211c80319c"
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://plane") as client:
-        await client.get("/v1/describe", headers={"traceparent": f"00-{parent}-b7ad6b7169203331-01"})
+        await client.get("/v1/things/a", headers={"traceparent": f"00-{parent}-b7ad6b7169203331-01"})
+        await client.get("/healthz")
     telemetry.shutdown()
 
-    assert seen == [parent]
-    assert receiver.spans() == ["GET /v1/describe"]
+    (span,) = receiver.spans()
+    assert seen == [(parent, span.span_id)]
+    assert (span.name, span.trace_id) == ("GET /v1/things/{name}", parent)
 
 
 def test_spans_and_metrics_arrive_by_grpc() -> None:
-    # By name, because these modules come without types.
-    grpc: Any = import_module("grpc")
-    trace_service: Any = import_module("opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc")
-    metrics_service: Any = import_module("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc")
-    spans: list[ExportTraceServiceRequest] = []
-    metrics: list[ExportMetricsServiceRequest] = []
+    with receiving_grpc() as receiver:
+        telemetry = setup_telemetry(receiver.url, "gateway", Registry())
+        send_span(telemetry)
+        telemetry.shutdown(timeout_s=30)
 
-    class Traces:
-        def Export(self, request: ExportTraceServiceRequest, context: object) -> ExportTraceServiceResponse:
-            spans.append(request)
-            return ExportTraceServiceResponse()
-
-    class Metrics:
-        def Export(
-            self, request: ExportMetricsServiceRequest, context: object
-        ) -> ExportMetricsServiceResponse:
-            metrics.append(request)
-            return ExportMetricsServiceResponse()
-
-    server = grpc.server(ThreadPoolExecutor(2))
-    trace_service.add_TraceServiceServicer_to_server(Traces(), server)
-    metrics_service.add_MetricsServiceServicer_to_server(Metrics(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-
-    telemetry = setup_telemetry(f"127.0.0.1:{port}", "gateway", Registry())
-    assert telemetry.tracer is not None
-    telemetry.tracer.start_span("holdfast.http.acquire").end()
-    telemetry.shutdown(timeout_s=30)
-    server.stop(None).wait()
-
-    assert spans[0].resource_spans[0].scope_spans[0].spans[0].name == "holdfast.http.acquire"
-    assert metrics[0].resource_metrics[0].scope_metrics[0].metrics
+    assert [span.name for span in receiver.spans()] == ["POST /v1/acquire"]
+    assert receiver.metrics[0].resource_metrics[0].scope_metrics[0].metrics
 
 
 @pytest.mark.parametrize("scheme", ["http", "grpc"])
 def test_a_collector_that_is_away_does_not_hold_up_the_stop(scheme: str, free_port: int) -> None:
     telemetry = setup_telemetry(f"{scheme}://127.0.0.1:{free_port}", "gateway", Registry())
-    assert telemetry.tracer is not None
-    telemetry.tracer.start_span("x").end()
+    send_span(telemetry)
 
     telemetry.shutdown(timeout_s=0.05)
 

@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from holdfast.common.drain import Drain
 from holdfast.common.edge import EdgeMiddleware
 from holdfast.common.errors import HoldfastError, InvalidBody, MethodNotAllowed
-from holdfast.common.express.hooks import Admit, Hooks, HttpMetrics, Identify, Leave, Trace
+from holdfast.common.express.hooks import Admit, Hooks, HttpMetrics, Identify, Leave
 from holdfast.common.express.message import Answer
 from holdfast.common.express.route import INTERNAL_PREFIX, Table, compile_table
 from holdfast.common.express.router import ExpressRouter
@@ -51,14 +51,13 @@ def build_app(
     identify: Identify | None = None,
     admit: Admit | None = None,
     leave: Leave | None = None,
-    trace: Trace | None = None,
 ) -> FastAPI:
     """An app with health, metrics, docs, error envelopes and these express routes; more routes may be added."""
     registry = registry or Registry()
     drain = drain or Drain()
     drain.register(registry)
     health = health or Health(drain=drain)
-    hooks = Hooks(identify=identify, admit=admit, leave=leave, metrics=HttpMetrics(registry), trace=trace)
+    hooks = Hooks(identify=identify, admit=admit, leave=leave, metrics=HttpMetrics(registry))
     table = compile_table([route for router in express_routers for route in router.routes])
     if identify is None and any(path.startswith(INTERNAL_PREFIX.encode()) for path in table):
         raise ValueError(f"routes below {INTERNAL_PREFIX} would be open to everybody: pass identify")
@@ -73,7 +72,7 @@ def build_app(
     app.state.parts = AppParts(service, table, hooks, drain, health, registry)
     app.router.routes.extend(route for router in express_routers for route in router.fastapi_routes(hooks))
     app.router.routes.extend(health_routes(service, health, registry))
-    app.add_middleware(EdgeMiddleware, metrics=hooks.metrics)
+    app.add_middleware(EdgeMiddleware, hooks=hooks)
     _handle_errors(app, table)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     return app

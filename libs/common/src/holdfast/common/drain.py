@@ -47,7 +47,9 @@ class Drain:
         registry.gauge(
             f"{name}.remaining_leases", "Leases held when it ended.", callback=lambda: float(self._left_over)
         )
-        registry.gauge(f"{name}.elapsed_seconds", "How long it took.", callback=lambda: self._elapsed_s)
+        registry.gauge(
+            f"{name}.elapsed_seconds", "How long it took.", unit="s", callback=lambda: self._elapsed_s
+        )
 
     def remaining_s(self) -> float:
         """Seconds left of the window; 0 when not draining."""

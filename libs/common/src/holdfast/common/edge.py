@@ -1,4 +1,4 @@
-"""What surrounds every request served by ASGI: correlation id, metrics, and no exception that gets out."""
+"""What surrounds every request served by ASGI: correlation id, trace, metrics, and no exception that gets out."""
 
 from time import perf_counter
 from typing import Final
@@ -8,13 +8,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from holdfast.common.correlation import HEADER, correlation_id_of
 from holdfast.common.express.asgi import send_answer
 from holdfast.common.express.execution import STATUS_CLIENT_GONE
-from holdfast.common.express.hooks import HttpMetrics
-from holdfast.common.express.scope import CORRELATION_ID, IS_OBSERVED
-from holdfast.common.logging import current_cid, get_logger
+from holdfast.common.express.hooks import Hooks
+from holdfast.common.express.message import METHODS, Request
+from holdfast.common.express.request_log import log_request
+from holdfast.common.express.scope import CORRELATION_ID, IS_OBSERVED, SPAN
+from holdfast.common.logging import current_cid, get_logger, is_debug_on
+from holdfast.common.tracing import Span, current_span
 from holdfast.common.wire_errors import internal_error_answer
 
 _UNROUTED: Final = "other"
-_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_NOT_TRACED: Final = frozenset({"/healthz", "/readyz", "/metrics"})  # Asked every few seconds, by machines.
 
 _log = get_logger("api.http.server")
 
@@ -22,9 +25,9 @@ _log = get_logger("api.http.server")
 class EdgeMiddleware:
     """The outermost layer of an app that is ours; the lane does the same for its own requests."""
 
-    def __init__(self, app: ASGIApp, metrics: HttpMetrics | None = None) -> None:
+    def __init__(self, app: ASGIApp, hooks: Hooks) -> None:
         self._app = app
-        self._metrics = metrics
+        self._hooks = hooks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -33,6 +36,7 @@ class EdgeMiddleware:
         request_id = correlation_id_of(scope["headers"])
         scope.setdefault("extensions", {})[CORRELATION_ID] = request_id
         current_cid.set(request_id)
+        span = self._begin_span(scope, request_id)
         exchange = _Exchange(send, request_id)
         started_s = perf_counter()
         try:
@@ -43,15 +47,38 @@ class EdgeMiddleware:
                 raise  # Too late for another answer; the server drops the connection.
             await send_answer(internal_error_answer(), request_id, exchange.send)
         finally:
-            self._observe(scope, exchange.status, perf_counter() - started_s)
+            self._observe(scope, exchange.status or STATUS_CLIENT_GONE, perf_counter() - started_s, span)
 
-    def _observe(self, scope: Scope, status: int | None, duration_s: float) -> None:
-        if self._metrics is None or IS_OBSERVED in scope["extensions"]:
-            return
-        route = getattr(scope.get("route"), "path", _UNROUTED)
-        # A client may invent methods; they must not become labels.
-        method = scope["method"] if scope["method"] in _METHODS else _UNROUTED
-        self._metrics.observe(route, method, status or STATUS_CLIENT_GONE, duration_s)
+    def _begin_span(self, scope: Scope, request_id: str) -> Span | None:
+        if self._hooks.tracer is None:
+            return None
+        if scope["path"] in _NOT_TRACED:
+            current_span.set(None)  # The task may have inherited that of the request before it.
+            return None
+        request = Request(
+            scope["method"],
+            scope["path"],
+            scope["query_string"],
+            scope["headers"],
+            b"",
+            scope["client"],
+            None,
+            request_id,
+        )
+        span = scope["extensions"][SPAN] = self._hooks.tracer.begin(request, "")
+        return span
+
+    def _observe(self, scope: Scope, status: int, duration_s: float, span: Span | None) -> None:
+        route = getattr(scope.get("route"), "path", "")
+        if span is not None:
+            span.route = span.route or route
+            span.end(status)
+        metrics = self._hooks.metrics
+        if metrics is not None and IS_OBSERVED not in scope["extensions"]:
+            method = scope["method"] if scope["method"] in METHODS else _UNROUTED
+            metrics.observe(route or _UNROUTED, method, status, duration_s)
+            if is_debug_on():
+                log_request(route, scope["method"], scope["path"], status, duration_s)
 
 
 class _Exchange:

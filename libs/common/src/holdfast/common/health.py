@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from holdfast.common.drain import Drain
 from holdfast.common.errors import NotReady
 from holdfast.common.express.asgi import send_answer
-from holdfast.common.express.message import JSON_HEADERS, Answer, json_answer
+from holdfast.common.express.message import JSON_HEADERS, Answer, Header, json_answer
 from holdfast.common.express.scope import CORRELATION_ID
 from holdfast.common.logging import get_logger
 from holdfast.common.metrics import Registry
@@ -37,12 +37,20 @@ class Health:
 
     def __init__(self, *, drain: Drain | None = None, is_unready_while_draining: bool = False) -> None:
         self._checks: dict[str, Check] = {}
+        self._notes: dict[str, Callable[[], str]] = {}
         if drain is not None and is_unready_while_draining:
             self.add("drain", lambda: "the server is draining" if drain.is_draining else None)
 
     def add(self, name: str, check: Check) -> None:
         """Ask this check too; a second one of the same name takes the place of the first."""
         self._checks[name] = check
+
+    def note(self, name: str, tell: Callable[[], str]) -> None:
+        """Tell this too, ready or not: as a header, because the body of a ready answer is empty."""
+        self._notes[name] = tell
+
+    def headers(self) -> list[Header]:
+        return [(f"x-{name}".encode(), tell().encode()) for name, tell in self._notes.items()]
 
     async def reasons(self) -> dict[str, str]:
         """Why the server is not ready, by name of the check; empty when it is."""
@@ -89,7 +97,8 @@ def health_routes(service: str, health: Health, registry: Registry) -> list[Base
     async def readyz() -> Answer:
         """Whether the server can work: 200 with an empty body, or 503 with the reasons."""
         reasons = await health.reasons()
-        return Answer(200) if not reasons else _not_ready(reasons)
+        notes = health.headers()
+        return Answer(200, headers=notes) if not reasons else _not_ready(reasons, notes)
 
     async def describe_version() -> Answer:
         """Which service this is, in which version."""
@@ -123,10 +132,10 @@ def _any_method(path: str, probe: Probe) -> list[BaseRoute]:
     return [_get(path, probe), Route(path, _ProbeEndpoint(probe))]
 
 
-def _not_ready(reasons: dict[str, str]) -> Answer:
+def _not_ready(reasons: dict[str, str], notes: list[Header]) -> Answer:
     detail = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
     body = to_json({"error": NotReady.code, "detail": detail, "reasons": reasons}) + b"\n"
-    return Answer(NotReady.status, body, JSON_HEADERS)
+    return Answer(NotReady.status, body, [*JSON_HEADERS, *notes])
 
 
 def package_version() -> str:

@@ -57,7 +57,7 @@ def internal_keys(settings: PlaneSettings) -> list[bytes]:
     """The key to sign with, then older ones that still count; empty when there is nothing to derive them from."""
     if settings.internal_secret is not None:
         return [_derive(settings.internal_secret.get_secret_value().encode())]
-    if not settings.bundle.is_file():
+    if not settings.has_bundle:
         return []
     bundle = read_bundle(settings.bundle)
     roots = [] if bundle.root_key is None else [bundle.root_key, *bundle.old_root_keys]

@@ -168,6 +168,11 @@ class Logger:
         return _output.level <= LEVELS.index(level)
 
 
+def is_debug_on() -> bool:
+    """Whether debug lines are written: for hot paths, which then spare making them."""
+    return _output.level <= _DEBUG
+
+
 def get_logger(sys_name: str) -> Logger:
     """The logger of one part; `sys_name` is dotted, `system.subsystem.component`."""
     return Logger(sys_name)
@@ -182,14 +187,26 @@ _FOREIGN_SYS = {
 }
 
 
+_REPEATED_EVERY_S: Final = {"opentelemetry": 300.0}
+"""Libraries that go on complaining for as long as something is away, and how often each complaint is written."""
+
+_COMPLAINTS_MAX: Final = 256
+
+
 class _ForeignHandler(stdlib_logging.Handler):
     """Takes what libraries log through the standard library into the same format."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._written: dict[tuple[str, str], tuple[float, int]] = {}
 
     def emit(self, record: stdlib_logging.LogRecord) -> None:
         level = _level_of(record.levelno)
         if level < _output.level:
             return
         fields: dict[str, object] = {"logger": record.name}
+        if record.name.partition(".")[0] in _REPEATED_EVERY_S and self._is_repeated(record, fields):
+            return
         if record.exc_info and record.exc_info[1] is not None:  # Some libraries pass False.
             fields["exception"] = record.exc_info[1]
         try:
@@ -199,6 +216,21 @@ class _ForeignHandler(stdlib_logging.Handler):
         _output.emit(
             level, _FOREIGN_SYS.get(record.name.partition(".")[0], f"python.{record.name}"), msg, fields
         )
+
+    def _is_repeated(self, record: stdlib_logging.LogRecord, fields: dict[str, object]) -> bool:
+        """Whether the same was written lately; else it is told how often it was left out."""
+        key = record.name, str(record.msg)
+        now_s = time.monotonic()
+        since_s, left_out = self._written.get(key, (-1e9, 0))
+        if now_s - since_s < _REPEATED_EVERY_S[record.name.partition(".")[0]]:
+            self._written[key] = since_s, left_out + 1
+            return True
+        if len(self._written) >= _COMPLAINTS_MAX:
+            self._written.clear()
+        self._written[key] = now_s, 0
+        if left_out:
+            fields["left_out"] = left_out
+        return False
 
 
 def _level_of(levelno: int) -> int:
@@ -225,11 +257,6 @@ def configure_logging(level: str = "info", *, stream: TextIO | None = None) -> N
         logger.propagate = True
         logger.setLevel(own_level)
     stdlib_logging.captureWarnings(True)
-
-
-def active_span_ids() -> tuple[str, str] | None:
-    """Trace id and span id of the active span; None while tracing is off."""
-    return None if _output.span_ids is None else _output.span_ids()
 
 
 def set_span_ids(source: Callable[[], tuple[str, str] | None] | None) -> None:

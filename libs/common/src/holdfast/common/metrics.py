@@ -1,8 +1,9 @@
 """A small metrics registry: counters, gauges and histograms, rendered as Prometheus text.
 
-Names are dotted (`holdfast.lease.acquire`) and rendered with underscores, `_total` for counters and the unit spelt
-out (`holdfast_lease_acquire_total`). Keep the child that `labels` returns where the path is hot: a child costs one
-attribute write, finding it a look into a dict. Adding to a number is one step of the interpreter, so no lock is held.
+Names are dotted (`holdfast.lease.acquire`), which is what OTLP gets. Prometheus gets underscores, `_total` for counters
+and base units: `holdfast.lease.acquire.duration_ms` is `holdfast_lease_acquire_duration_seconds`, in seconds.
+
+Keep the child that `labels` returns where the path is hot: a child costs one attribute write, finding it a look into a dict. Adding to a number is one step of the interpreter, so no lock is held.
 """
 
 import math
@@ -35,7 +36,14 @@ LABEL_SETS_MAX = 1000
 OTHER = "other"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
-_UNIT_SUFFIX = {"ms": "_milliseconds", "s": "_seconds", "By": "_bytes", "%": "_percent"}
+# By unit: its ending in a dotted name, the base unit that Prometheus wants, and how many of it make one of those.
+_BASE_UNITS: Final = {
+    "ms": ("_ms", "_seconds", 1000.0),
+    "s": ("_seconds", "_seconds", 1.0),
+    "By": ("_bytes", "_bytes", 1.0),
+    "%": ("_percent", "_ratio", 100.0),
+}
+_NO_UNIT: Final = ("", "", 1.0)
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
@@ -86,7 +94,7 @@ class Histogram:
 
 
 Child = TypeVar("Child", Counter, Gauge, Histogram)
-GaugeCallback = Callable[[], float | Mapping[tuple[str, ...], float]]
+Callback = Callable[[], float | Mapping[tuple[str, ...], float]]
 
 
 class Family(Generic[Child]):
@@ -108,7 +116,7 @@ class Family(Generic[Child]):
         self.help_text = help_text
         self.label_names = labels
         self.unit = unit
-        self.callback: GaugeCallback | None = None
+        self.callback: Callback | None = None
         self._new_child: Callable[[], Child] = new_child
         self._on_overflow = on_overflow
         self._children: dict[tuple[str, ...], Child] = {}
@@ -152,14 +160,24 @@ class Registry:
         )
         self._callback_failed = self.counter(
             "holdfast.metrics.callback.failed",
-            "Gauges whose callback raised when they were read.",
+            "Metrics whose callback raised when they were read.",
             ("metric",),
         )
 
     def counter(
-        self, name: str, help_text: str, labels: tuple[str, ...] = (), *, unit: str = ""
+        self,
+        name: str,
+        help_text: str,
+        labels: tuple[str, ...] = (),
+        *,
+        unit: str = "",
+        callback: Callback | None = None,
     ) -> Family[Counter]:
-        return self._family("counter", name, help_text, labels, unit, Counter)
+        """A counter that is added to, or one that asks `callback`, whose answers never fall, when it is read."""
+        family = self._family("counter", name, help_text, labels, unit, Counter)
+        if callback is not None:
+            family.callback = callback
+        return family
 
     def gauge(
         self,
@@ -168,7 +186,7 @@ class Registry:
         labels: tuple[str, ...] = (),
         *,
         unit: str = "",
-        callback: GaugeCallback | None = None,
+        callback: Callback | None = None,
     ) -> Family[Gauge]:
         """A gauge that is set, or one that asks `callback` when it is read (a number, or one per label tuple)."""
         family = self._family("gauge", name, help_text, labels, unit, Gauge)
@@ -224,7 +242,7 @@ class Registry:
             self._overflow.labels(name).inc()
 
     def families(self) -> list[AnyFamily]:
-        """Every metric by name; gauges with a callback have been asked."""
+        """Every metric by name; those with a callback have been asked."""
         for family in list(self._families.values()):
             if family.callback is not None:
                 self._ask(family)
@@ -238,8 +256,8 @@ class Registry:
             family.keep_only(values.keys())
             for labels, value in values.items():
                 child = family.labels(*labels)
-                assert isinstance(child, Gauge)
-                child.set(float(value))
+                assert not isinstance(child, Histogram)
+                child.value = float(value)
         except Exception:  # noqa: BLE001 - a broken callback must not hide every other metric; it is counted
             self._callback_failed.labels(family.name).inc()
 
@@ -249,14 +267,15 @@ class Registry:
 
 
 def prometheus_name(family: AnyFamily) -> str:
-    """The name as Prometheus sees it, without `_total`."""
-    suffix = _UNIT_SUFFIX.get(family.unit, "")
-    name = family.name.replace(".", "_")
-    return name if name.endswith(suffix) else name + suffix
+    """The name as Prometheus sees it."""
+    ending, base_unit, _ = _BASE_UNITS.get(family.unit, _NO_UNIT)
+    name = family.name.replace(".", "_").removesuffix(ending) + base_unit
+    return name + "_total" if family.kind == "counter" else name
 
 
 def _lines(family: AnyFamily) -> Iterator[str]:
-    name = prometheus_name(family) + ("_total" if family.kind == "counter" else "")
+    name = prometheus_name(family)
+    per_base_unit = _BASE_UNITS.get(family.unit, _NO_UNIT)[2]
     yield f"# HELP {name} {family.help_text.translate(_HELP_ESCAPES)}\n"
     yield f"# TYPE {name} {family.kind}\n"
     for values, child in family.children():
@@ -265,17 +284,18 @@ def _lines(family: AnyFamily) -> Iterator[str]:
             for label, value in zip(family.label_names, values, strict=True)
         ]
         if isinstance(child, Histogram):
-            yield from _histogram_lines(name, pairs, child)
+            yield from _histogram_lines(name, pairs, child, per_base_unit)
         else:
-            yield f"{name}{_braces(pairs)} {_number(child.value)}\n"
+            yield f"{name}{_braces(pairs)} {_number(child.value / per_base_unit)}\n"
 
 
-def _histogram_lines(name: str, pairs: list[str], child: Histogram) -> Iterator[str]:
+def _histogram_lines(name: str, pairs: list[str], child: Histogram, per_base_unit: float) -> Iterator[str]:
     cumulative = list(accumulate(child.counts))
-    for bound, count in zip((*map(_number, child.bounds), "+Inf"), cumulative, strict=True):
+    bounds = [_number(bound / per_base_unit) for bound in child.bounds]
+    for bound, count in zip((*bounds, "+Inf"), cumulative, strict=True):
         le = f'le="{bound}"'
         yield f"{name}_bucket{_braces([*pairs, le])} {count}\n"
-    yield f"{name}_sum{_braces(pairs)} {_number(child.sum)}\n"
+    yield f"{name}_sum{_braces(pairs)} {_number(child.sum / per_base_unit)}\n"
     yield f"{name}_count{_braces(pairs)} {cumulative[-1]}\n"
 
 

@@ -1,9 +1,9 @@
 """A server process: an app served as its settings say, from logging to the last flushed span."""
 
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from cryptography import x509
 from fastapi import FastAPI
@@ -14,7 +14,6 @@ from holdfast.common.errors import HoldfastError
 from holdfast.common.guests import confine_guests
 from holdfast.common.listener import Listener, ListenError
 from holdfast.common.logging import configure_logging, get_logger
-from holdfast.common.metrics import Registry
 from holdfast.common.role import Role, check_role
 from holdfast.common.server import PlaneServer, ServeOptions, running, serve
 from holdfast.common.settings import PlaneSettings, SettingsError
@@ -25,6 +24,11 @@ from holdfast.common.trust import pem_of, read_trust
 SettingsT = TypeVar("SettingsT", bound=PlaneSettings)
 
 _log = get_logger("server.lifecycle.init")
+
+_OPEN: Final = (
+    "served without TLS on addresses that others may reach: whoever reaches them may read and write everything; "
+    "for TLS give a server bundle (--bundle), for this machine alone listen on 127.0.0.1"
+)
 
 
 def main(
@@ -54,12 +58,24 @@ def run(
     configure_logging(settings.log_level)
     settings.log_ignored(_log)
     parts = parts_of(app)
-    telemetry = setup_telemetry(settings.otlp_endpoint, parts.service, parts.registry)
-    telemetry.instrument(app)
+    telemetry = setup_telemetry(
+        settings.otlp_endpoint,
+        parts.service,
+        parts.registry,
+        sample_ratio=settings.otlp_sample_ratio,
+        scheme="https" if settings.is_mtls_on else "http",
+    )
+    parts.hooks.tracer = telemetry.tracer
     if settings.metrics_listen:
-        _serve_metrics_beside(app, parts.registry, settings.metrics_listen)
+        metrics_app = build_app("metrics", registry=parts.registry)
+        _serve_beside(app, metrics_app, settings.metrics_listen, ("/metrics",))
+    if settings.health_listen:
+        health_app = build_app("health", health=parts.health)
+        _serve_beside(app, health_app, settings.health_listen, ("/healthz", "/readyz"))
     if settings.is_mtls_on:
         confine_guests(parts.hooks, settings)
+    elif not settings.is_local:
+        _log.warn("server.open", listen=settings.listen, detail=_OPEN)
     try:
         serve(app, _listener(settings), options=_serve_options(settings), on_started=on_started)
     finally:
@@ -76,7 +92,7 @@ def _listener(settings: PlaneSettings) -> Listener:
 
 def _serve_options(settings: PlaneSettings) -> ServeOptions:
     return ServeOptions(
-        disable_mtls=settings.mtls_disabled,
+        disable_mtls=settings.mtls_disabled or settings.open_without_bundle,
         is_express=settings.express,
         drain_grace_s=settings.drain_grace_s,
         shutdown_timeout_s=settings.shutdown_timeout_s,
@@ -94,21 +110,20 @@ def _peer_check(settings: PlaneSettings) -> Callable[[bytes], bool] | None:
     return lambda certificate: x509.load_der_x509_certificate(certificate).serial_number not in denied
 
 
-def _serve_metrics_beside(app: FastAPI, registry: Registry, address: str) -> None:
-    """Open a second listener with the app, for as long as it lives, that knows `/metrics` only."""
-    metrics_app = build_app("metrics", registry=registry)
-    metrics_app.router.routes[:] = [
-        route for route in metrics_app.router.routes if getattr(route, "path", "") == "/metrics"
+def _serve_beside(app: FastAPI, small_app: FastAPI, address: str, paths: Sequence[str]) -> None:
+    """Open a second listener with the app, for as long as it lives, that knows these paths of another one only."""
+    small_app.router.routes[:] = [
+        route for route in small_app.router.routes if getattr(route, "path", "") in paths
     ]
     lifespan_of_app = app.router.lifespan_context
 
     @asynccontextmanager
     async def both(running_app: FastAPI) -> AsyncGenerator[None, None]:
-        # Numbers are no secrets, and who scrapes them seldom has a client certificate.
+        # Numbers and health are no secrets, and who asks for them seldom has a client certificate.
         options = ServeOptions(disable_mtls=True)
         async with (
             lifespan_of_app(running_app),
-            running(metrics_app, Listener(address), options=options),
+            running(small_app, Listener(address), options=options),
         ):
             yield
 

@@ -61,7 +61,7 @@ def _problems(settings: PlaneSettings, role: Role) -> Iterator[str]:
     for service in peer_roles(role):
         if not peer_urls(settings, service):
             yield f"{role} needs --peer-{service}, the URLs of {service}, separated by commas"
-    if settings.internal_secret is None and not settings.bundle.is_file():
+    if settings.internal_secret is None and not settings.has_bundle:
         yield (
             f"{role} has nothing to sign calls to other services with: set the same --internal-secret (or "
             "HOLDFAST_INTERNAL_SECRET) for all of them, or give each a server bundle of the same CA with --bundle"

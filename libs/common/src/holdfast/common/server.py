@@ -161,7 +161,7 @@ class PlaneServer(uvicorn.Server):
                 self.servers.append(server)
 
     def _tick(self) -> None:
-        self.lane.tick(time.monotonic(), time.time())
+        self.lane.tick(time.monotonic(), self._parts.hooks.wall_s())
 
     async def _tick_for_ever(self) -> None:
         while True:

@@ -8,14 +8,14 @@ from urllib.parse import urlsplit
 
 from holdfast.common.logging import get_logger, set_span_ids
 from holdfast.common.metrics import Registry
+from holdfast.common.tracing import Tracer, active_span_ids
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
     from opentelemetry.sdk.metrics.export import MetricExporter
     from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
-    from opentelemetry.trace import Tracer
+
+    from holdfast.common.span_export import SpanSender
 
 _log = get_logger("observability.telemetry.exporter")
 
@@ -83,22 +83,9 @@ class Telemetry:
         return self._running is not None
 
     @property
-    def tracer(self) -> "Tracer | None":
-        """For spans of our own; None while off, so that a hot path asks once and pays nothing."""
-        return self._running.tracer_provider.get_tracer("holdfast") if self._running is not None else None
-
-    def instrument(self, app: "FastAPI") -> None:
-        """Let every request through ASGI open a span."""
-        if self._running is None:
-            return
-        from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
-
-        FastAPIInstrumentor.instrument_app(
-            app,
-            tracer_provider=self._running.tracer_provider,
-            excluded_urls="healthz,readyz,metrics",
-            exclude_spans=["receive", "send"],
-        )
+    def tracer(self) -> Tracer | None:
+        """Begins the spans of requests; None while off, so that a hot path asks once and pays nothing."""
+        return None if self._running is None else self._running.tracer
 
     def shutdown(self, timeout_s: float = _SHUTDOWN_S) -> None:
         """Send what is left, then stop. Blocks up to the timeout: call it from a thread. Safe to repeat."""
@@ -131,40 +118,44 @@ class _MetricsSender:
         from holdfast.common.otlp_metrics import Conversion
 
         conversion = Conversion(self._resource)
-        is_last = False
+        is_last = is_failing = False
         while not is_last:
             is_last = self.stopped.wait(self._interval_s)
             try:
                 self._exporter.export(conversion.of(self._registry), timeout_millis=_TIMEOUT_S * 1000)
+                is_failing = False
             except Exception as error:  # noqa: BLE001 - the edge of this thread; the next round tries again
-                _log.warn("telemetry.metrics.failed", error=error)
+                if not is_failing:
+                    _log.warn("telemetry.metrics.failed", error=error)
+                is_failing = True
 
 
 @dataclass(slots=True)
 class _Running:
     """What `shutdown` has to stop."""
 
-    tracer_provider: "TracerProvider"
+    tracer: Tracer
+    spans: "SpanSender"
     span_exporter: "SpanExporter"
+    metrics: _MetricsSender
     metric_exporter: "MetricExporter"
-    sender: _MetricsSender
-
-    is_hurried: bool = False
+    is_closed: bool = False
 
     def stop(self, timeout_s: float) -> None:
-        hurry = threading.Timer(timeout_s, self._hurry)
+        hurry = threading.Timer(timeout_s, self._close)
         hurry.daemon = True
         hurry.start()
-        self.sender.stopped.set()
-        self.tracer_provider.shutdown()
-        self.sender.thread.join()
+        self.metrics.stopped.set()
+        self.spans.stop(timeout_s)
+        self.spans.thread.join()
+        self.metrics.thread.join()
         hurry.cancel()
-        if not self.is_hurried:
-            self.metric_exporter.shutdown()
+        if not self.is_closed:
+            self._close()
 
-    def _hurry(self) -> None:
-        """End the retries: an exporter that cannot reach its collector goes on for longer than a stop may take."""
-        self.is_hurried = True
+    def _close(self) -> None:
+        """End the retries too: an exporter that cannot reach its collector goes on for longer than a stop may take."""
+        self.is_closed = True
         self.span_exporter.shutdown()
         self.metric_exporter.shutdown()
 
@@ -175,39 +166,29 @@ def setup_telemetry(
     registry: Registry,
     *,
     sample_ratio: float = 1.0,
+    scheme: Literal["http", "https"] = "http",
     metrics_interval_s: float = _METRICS_INTERVAL_S,
 ) -> Telemetry:
-    """Start exporting to `otlp_endpoint`; an empty one is off. `service_name` tells the parts of a split plane apart."""
+    """Start exporting to `otlp_endpoint`; an empty one is off. `service_name` tells the parts of a split plane apart.
+
+    `scheme` is how this process is reached.
+    """
     if not otlp_endpoint:
         return Telemetry()
-    from opentelemetry.baggage.propagation import W3CBaggagePropagator
-    from opentelemetry.propagate import set_global_textmap
-    from opentelemetry.propagators.composite import CompositePropagator
     from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    from holdfast.common.span_export import SpanSender
 
     endpoint = parse_endpoint(otlp_endpoint)
     resource = Resource.create({"service.name": "holdfast", "holdfast.service": service_name})
-    set_global_textmap(CompositePropagator([TraceContextTextMapPropagator(), W3CBaggagePropagator()]))
-    provider = TracerProvider(
-        resource=resource, sampler=ParentBasedTraceIdRatio(sample_ratio), shutdown_on_exit=False
-    )
     span_exporter, metric_exporter = _span_exporter(endpoint), _metric_exporter(endpoint)
-    provider.add_span_processor(BatchSpanProcessor(span_exporter))
-    sender = _MetricsSender(registry, resource, metric_exporter, metrics_interval_s)
-    set_span_ids(_active_span_ids)
+    spans = SpanSender(span_exporter, resource, registry, scheme)
+    metrics = _MetricsSender(registry, resource, metric_exporter, metrics_interval_s)
+    set_span_ids(active_span_ids)
     _log.info("telemetry.started", endpoint=endpoint.authority, protocol=endpoint.protocol, part=service_name)
-    return Telemetry(_Running(provider, span_exporter, metric_exporter, sender))
-
-
-def _active_span_ids() -> tuple[str, str] | None:
-    from opentelemetry.trace import format_span_id, format_trace_id, get_current_span
-
-    context = get_current_span().get_span_context()
-    return (format_trace_id(context.trace_id), format_span_id(context.span_id)) if context.is_valid else None
+    return Telemetry(
+        _Running(Tracer(sample_ratio, spans.take), spans, span_exporter, metrics, metric_exporter)
+    )
 
 
 def _span_exporter(endpoint: OtlpEndpoint) -> "SpanExporter":

@@ -26,17 +26,22 @@ class ErrorBody(BaseModel):
 
 def error_answer(error: HoldfastError) -> Answer:
     """The envelope of an error, with Retry-After when the error names a time."""
+    headers: list[Header] = list(JSON_HEADERS)
+    if error.retry_after_s is not None and error.retry_after_s > 0:
+        headers.append((b"retry-after", b"%d" % math.ceil(error.retry_after_s)))
+    headers.extend((name.lower().encode(), value.encode()) for name, value in error.headers().items())
+    return Answer(error.status, to_json(error_members(error)) + b"\n", headers)
+
+
+def error_members(error: HoldfastError) -> dict[str, object]:
+    """The members of the envelope, for an error that is one result among many."""
     members: dict[str, object] = {"error": error.code}
     if error.detail:
         members["detail"] = error.detail
     members.update((name, value) for name, value in error.fields().items() if value)
-    headers: list[Header] = list(JSON_HEADERS)
     if error.retry_after_s is not None and error.retry_after_s > 0:
-        retry_after_seconds = math.ceil(error.retry_after_s)
-        members["retry_after_seconds"] = retry_after_seconds
-        headers.append((b"retry-after", str(retry_after_seconds).encode()))
-    headers.extend((name.lower().encode(), value.encode()) for name, value in error.headers().items())
-    return Answer(error.status, to_json(members) + b"\n", headers)
+        members["retry_after_seconds"] = math.ceil(error.retry_after_s)
+    return members
 
 
 def internal_error_answer() -> Answer:

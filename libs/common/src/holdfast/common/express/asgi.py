@@ -13,7 +13,7 @@ from holdfast.common.express.body import ClientGone, RequestBody
 from holdfast.common.express.execution import execute
 from holdfast.common.express.hooks import Hooks
 from holdfast.common.express.limits import DEFAULT_LIMITS
-from holdfast.common.express.message import Answer, HandOver, Header, Request, StreamAnswer
+from holdfast.common.express.message import Answer, Header, Request, StreamAnswer
 from holdfast.common.express.route import Route
 from holdfast.common.express.scope import (
     ABORT,
@@ -23,9 +23,11 @@ from holdfast.common.express.scope import (
     IS_OBSERVED,
     IS_PEER_GONE,
     PEER_CERTIFICATE,
+    SPAN,
 )
 from holdfast.common.express.stream import StreamBroken, close, log_broken, pieces
 from holdfast.common.express.wire import checked, header_list
+from holdfast.common.tracing import Span
 from holdfast.common.wire_errors import error_answer
 
 Result = TypeVar("Result")
@@ -44,6 +46,9 @@ class ExpressEndpoint:
         extensions = scope.setdefault("extensions", {})
         extensions[IS_OBSERVED] = True
         request_id: str = extensions.get(CORRELATION_ID) or correlation_id_of(scope["headers"])
+        span: Span | None = extensions.get(SPAN)
+        if span is not None:
+            span.route = self._route.path
         body = RequestBody(scope["headers"], receive, self._route)
         try:
             collected = await body.collect(
@@ -56,8 +61,8 @@ class ExpressEndpoint:
             return
         request = self._request(scope, collected or b"", request_id)
         chunks = body if collected is None else None
-        answer = await _until_hang_up(execute(self._route, request, self._hooks, chunks), body)
-        if isinstance(answer, HandOver) and IS_PEER_GONE in extensions and extensions[IS_PEER_GONE]():
+        answer = await _until_hang_up(execute(self._route, request, self._hooks, chunks, span), body)
+        if isinstance(answer, Answer) and answer.on_unsent is not None and _is_peer_gone(extensions):
             answer.on_unsent()  # It is sent all the same: ASGI knows no way to say nothing.
         if isinstance(answer, StreamAnswer):
             await _until_hang_up(_send_stream(answer, request, extensions, send), body)
@@ -76,6 +81,10 @@ class ExpressEndpoint:
             scope["extensions"].get(PEER_CERTIFICATE),
             request_id,
         )
+
+
+def _is_peer_gone(extensions: dict[str, Any]) -> bool:
+    return IS_PEER_GONE in extensions and extensions[IS_PEER_GONE]()
 
 
 async def send_answer(answer: Answer, request_id: str, send: Send, *, extra: tuple[Header, ...] = ()) -> None:

@@ -1,11 +1,13 @@
 """What a server may attach to every hot request: admission, metrics, tracing. What is not attached costs nothing."""
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
 from holdfast.common.metrics import Counter, Histogram, Registry
+from holdfast.common.tracing import Tracer
 
 Admit = Callable[[Route, Request], Awaitable[None] | None]
 """Lets a request in by returning None, delays it by an awaitable, refuses it by raising a HoldfastError."""
@@ -16,9 +18,8 @@ Leave = Callable[[Route], None]
 Identify = Callable[[Route, Request], None]
 """Finds out for whom a request speaks that came through another process; refuses it by raising a HoldfastError."""
 
-FinishTrace = Callable[[int], None]
-Trace = Callable[[Route, Request], FinishTrace | None]
-"""Begins a span inside the request's task and returns what ends it with the status; None when not sampled."""
+Check = Callable[[], None]
+"""Whether the process may serve at all now; refuses every request by raising a HoldfastError while it may not."""
 
 
 class HttpMetrics:
@@ -55,8 +56,11 @@ class HttpMetrics:
 class Hooks:
     """The attachments of one app."""
 
+    check: Check | None = None
     identify: Identify | None = None
     admit: Admit | None = None
     leave: Leave | None = None
     metrics: HttpMetrics | None = None
-    trace: Trace | None = None
+    tracer: Tracer | None = None
+    wall_s: Callable[[], float] = time.time
+    """What `Date` says: the time by which the ends in the answers are judged."""

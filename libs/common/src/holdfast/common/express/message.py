@@ -11,7 +11,11 @@ from pydantic_core import to_json
 from holdfast.common.errors import InvalidRequest
 
 Header = tuple[bytes, bytes]
+Headers = list[Header] | bytes
+"""Pairs with lower-case names, or plain lines (`Name: value`, each with its line end) as they came."""
 
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+"""A client may invent others; those become neither labels of metrics nor names of spans."""
 QUERY_FIELDS_MAX: Final = 256
 JSON_HEADERS: Final[list[Header]] = [(b"content-type", b"application/json")]
 
@@ -40,7 +44,7 @@ class Request:
         method: str,
         path: str,
         query_string: bytes,
-        headers: list[Header] | bytes,
+        headers: Headers,
         body: bytes,
         client: tuple[str, int] | None,
         peer_certificate: bytes | None,
@@ -65,20 +69,18 @@ class Request:
         return self._headers
 
     @property
+    def raw_headers(self) -> Headers:
+        """All headers in whichever form they are now."""
+        return self._headers
+
+    @property
     def header_lines(self) -> bytes | None:
         """All headers as they came, one line each, if they came plainly and nobody has taken them apart yet."""
         return self._headers if isinstance(self._headers, bytes) else None
 
     def peek(self, name: bytes) -> bytes | None:
         """The first value of a header without taking all of them apart, for whoever needs just this one."""
-        lines = self._headers
-        if not isinstance(lines, bytes):
-            return next((value.strip() for found, value in lines if found == name), None)
-        before, found, _ = (b"\n" + lines.lower()).partition(b"\n" + name + b": ")
-        if not found:
-            return None
-        start = len(before) + len(found) - 1
-        return lines[start : lines.index(b"\r", start)]
+        return first_value(self._headers, name)
 
     def header(self, name: bytes) -> str | None:
         """The first value of a header (its name in lower case), trimmed; None when it was not sent."""
@@ -93,6 +95,17 @@ class Request:
         if self._parameters is None:
             self._parameters = _parse_query(self.query_string) if self.query_string else {}
         return self._parameters.get(name)
+
+
+def first_value(headers: Headers, name: bytes) -> bytes | None:
+    """The first value of a header (its name in lower case), trimmed; None when it was not sent."""
+    if not isinstance(headers, bytes):
+        return next((value.strip() for found, value in headers if found == name), None)
+    before, found, _ = (b"\n" + headers.lower()).partition(b"\n" + name + b": ")
+    if not found:
+        return None
+    start = len(before) + len(found) - 1
+    return headers[start : headers.index(b"\r", start)]
 
 
 def taken_apart(header_lines: bytes) -> list[Header]:
@@ -120,6 +133,9 @@ class Answer:
 
     __slots__ = ("body", "headers", "status")
 
+    on_unsent: Callable[[], None] | None = None
+    """Takes back what the answer gives away, when the client is gone before it was sent."""
+
     def __init__(self, status: int, body: bytes = b"", headers: list[Header] | None = None) -> None:
         self.status = status
         self.body = body
@@ -141,11 +157,14 @@ class HandOver(Answer):
 class PassedAnswer(Answer):
     """The answer of another process of the plane, which has rendered its headers in order: they go out as they came."""
 
-    __slots__ = ("header_lines",)
+    __slots__ = ("header_lines", "on_unsent")
 
-    def __init__(self, status: int, body: bytes, header_lines: bytes) -> None:
+    def __init__(
+        self, status: int, body: bytes, header_lines: bytes, on_unsent: Callable[[], None] | None = None
+    ) -> None:
         super().__init__(status, body)
         self.header_lines = header_lines
+        self.on_unsent = on_unsent
 
 
 class StreamAnswer:

@@ -31,7 +31,7 @@ from holdfast.common.express.cycle import Cycle
 from holdfast.common.express.execution import execute
 from holdfast.common.express.hang_up import is_peer_gone, reset
 from holdfast.common.express.lane import Lane
-from holdfast.common.express.message import Answer, AnyAnswer, HandOver, Request, StreamAnswer
+from holdfast.common.express.message import Answer, AnyAnswer, Request, StreamAnswer
 from holdfast.common.express.quick_head import QuickHead
 from holdfast.common.express.route import Route
 from holdfast.common.express.scope import (
@@ -44,6 +44,7 @@ from holdfast.common.express.scope import (
     has_body,
     target_scope,
 )
+from holdfast.common.express.undo import CALL_OFF_TARGET
 from holdfast.common.express.wire import render, render_stream_head
 from holdfast.common.express.worker import Worker
 
@@ -67,6 +68,7 @@ class ExpressProtocol(Connection):
         self._quick: QuickHead | None = None
         self.headers = []
         self._is_held_up = False
+        self._is_called_off = False
         self._is_parsing = False
         self._worker = Worker(self.loop, self._on_answer, self._on_cancelled)
         self._served_id = ""
@@ -172,6 +174,9 @@ class ExpressProtocol(Connection):
             raise HeadersTooLarge(f"more than {self._limits.headers_max} headers")
         self._phase = BODY
         self._quiet_bytes = 0
+        if self._is_busy and self.url == CALL_OFF_TARGET:
+            self._call_off()
+            return
         route = self._find_route()
         if route is not None and self._is_inline(route):
             self._route = route
@@ -275,7 +280,7 @@ class ExpressProtocol(Connection):
         if not isinstance(answer, Answer):
             self._on_stream(answer)
             return
-        if isinstance(answer, HandOver) and is_peer_gone(transport):
+        if answer.on_unsent is not None and is_peer_gone(transport):
             answer.on_unsent()
             transport.abort()
         if transport.is_closing():
@@ -305,7 +310,23 @@ class ExpressProtocol(Connection):
             self.on_response_complete()
 
     def _on_cancelled(self) -> None:
-        self.transport.abort()  # Also when a handler cancelled itself: there will be no answer.
+        if self._is_called_off:
+            self.transport.close()  # Behind what was sent before: the caller reads on to the end.
+        else:
+            self.transport.abort()  # Also when a handler cancelled itself: there will be no answer.
+
+    def _call_off(self) -> None:
+        """The caller of the request that runs is a gateway whose client is gone; see `CALL_OFF`."""
+        self._phase = REFUSED
+        self._queue.clear()
+        self._unparsed = b""
+        if self._running is not None:
+            self.transport.abort()  # By ASGI nothing can be stopped without the end of the connection.
+        elif self._is_held_up:
+            self.transport.close()  # The answer is out.
+        else:
+            self._is_called_off = True
+            self._worker.cancel()
 
     def _has_more(self) -> bool:
         return bool(self._queue or self._unparsed)

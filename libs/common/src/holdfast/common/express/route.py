@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from holdfast.common.errors import BodyTooLarge, HoldfastError
 from holdfast.common.express.message import AnyAnswer, Request
+from holdfast.common.express.undo import Repeat, Undo
 from holdfast.common.wire_errors import invalid_body
 
 # The body of a handler is an instance of the route's own model; Any lets each handler name that model.
@@ -43,6 +44,8 @@ class Route:
     body_limit_error: type[HoldfastError] = BodyTooLarge
     is_body_optional: bool = False
     is_parsed_by_handler: bool = False
+    undo: Undo | None = None
+    repeat: Repeat | None = None
     validate_json: Callable[[bytes], BaseModel] | None = field(init=False)
 
     def __post_init__(self) -> None:

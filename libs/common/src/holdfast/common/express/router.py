@@ -12,6 +12,7 @@ from holdfast.common.errors import BodyTooLarge, HoldfastError
 from holdfast.common.express.asgi import ExpressEndpoint
 from holdfast.common.express.hooks import Hooks
 from holdfast.common.express.route import BODY_BYTES_DEFAULT, Handler, Route, StreamHandler
+from holdfast.common.express.undo import Repeat, Undo
 from holdfast.common.wire_errors import ErrorBody
 
 _UNDERSTOOD: Final[dict[tuple[str, str], tuple[tuple[object, ...], APIRoute]]] = {}
@@ -46,10 +47,13 @@ class ExpressRouter:
         body_limit_error: type[HoldfastError] = BodyTooLarge,
         is_body_optional: bool = False,
         is_parsed_by_handler: bool = False,
+        undo: Undo | None = None,
+        repeat: Repeat | None = None,
     ) -> Route:
         """Declare one endpoint; headers and query parameters are named with a sentence each, for the docs.
 
-        `request_content` and `response_content` are JSON schemas by media type, for bodies that are not JSON.
+        `request_content` and `response_content` are JSON schemas by media type, for bodies that are not JSON. `undo` and
+        `repeat` are for a gateway in front.
         """
         route = Route(
             path=path,
@@ -71,6 +75,8 @@ class ExpressRouter:
             body_limit_error=body_limit_error,
             is_body_optional=is_body_optional,
             is_parsed_by_handler=is_parsed_by_handler,
+            undo=undo,
+            repeat=repeat,
         )
         self.routes.append(route)
         return route

@@ -20,6 +20,8 @@ END_WITH_CLIENT: Final = "holdfast.end_with_client"
 """Says that the answer goes on until the client ends its input, by closing the connection or only its half."""
 IS_OBSERVED: Final = "holdfast.is_observed"
 """Set when the request was counted where it ran, so that nobody counts it again."""
+SPAN: Final = "holdfast.span"
+"""The span of a request that is traced."""
 
 
 def target_scope(url: bytes, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:

@@ -19,7 +19,17 @@ Result = TypeVar("Result")
 class Worker(Generic[Result]):
     """Runs one piece of work at a time; whoever gives it the next one waits for the end of the last."""
 
-    __slots__ = ("_context", "_handed", "_is_ready", "_loop", "_on_cancelled", "_on_done", "_task", "_wake")
+    __slots__ = (
+        "_context",
+        "_handed",
+        "_has_started",
+        "_is_ready",
+        "_loop",
+        "_on_cancelled",
+        "_on_done",
+        "_task",
+        "_wake",
+    )
 
     def __init__(
         self,
@@ -32,6 +42,7 @@ class Worker(Generic[Result]):
         self._loop = loop
         self._context = contextvars.copy_context()
         self._task: asyncio.Task[None] | None = None
+        self._has_started = False
         self._is_ready = False
         self._wake: asyncio.Future[None] | None = None
         self._handed: tuple[Coroutine[Any, None, Result], Any, bool] | None = None
@@ -67,8 +78,13 @@ class Worker(Generic[Result]):
 
     def cancel(self) -> None:
         """Cancel what runs, and be of no further use."""
-        if self._task is not None:
-            self._task.cancel()
+        if self._task is None:
+            return
+        self._task.cancel()
+        if not self._has_started and self._handed is not None:  # Then its task will not notice.
+            self._handed[0].close()
+            self._handed = None
+            self._on_cancelled()
 
     def _hand_over(self, work: Coroutine[Any, None, Result], waits_for: Any, has_begun: bool) -> None:
         self._handed = work, waits_for, has_begun
@@ -76,6 +92,7 @@ class Worker(Generic[Result]):
             self._wake.set_result(None)
 
     async def _run_handed(self) -> None:
+        self._has_started = True
         try:
             while True:
                 error: asyncio.CancelledError | None = None

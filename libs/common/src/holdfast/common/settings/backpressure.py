@@ -25,7 +25,7 @@ class BackpressureFields(BaseSettings):
         _GROUP, "qrf-engaged-delay", "250ms", "Base delay while engaged.", ge=0
     )
     qrf_recovery_delay_s: DurationS = setting(
-        _GROUP, "qrf-recovery-delay", "200ms", "Base delay while in recovery.", ge=0
+        _GROUP, "qrf-recovery-delay", "200ms", "Base delay while in recovery.", ge=0, is_ignored=True
     )
     qrf_lag_soft_limit_s: DurationS = setting(
         _GROUP, "qrf-lag-soft-limit", "50ms", "Lateness of the server's own event loop, soft.", ge=0

@@ -1,6 +1,7 @@
 """Rules that join several settings; each returns the problems it finds, ready to be shown."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.common.bundle import InvalidBundle
@@ -89,18 +90,33 @@ def _plain_url(url: str) -> str:
     return url.rstrip("/").lower()
 
 
+def _is_there(path: Path) -> bool:
+    """Whether something has this name, or may have it: only what is certainly absent was not meant to be used."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def _bundle_problems(settings: "PlaneSettings") -> Iterator[str]:
     """Without a bundle only this machine is served, openly and unencrypted, as long as nobody asked for more."""
-    if settings.bundle.is_file():
+    if settings.has_bundle:
         return
-    is_needed = not settings.is_local or settings.bundle != settings.config_dir / "server.pem"
+    # A folder is what some engines make of a mount whose source is missing; a link may lead to what was not mounted.
+    is_there = _is_there(settings.bundle)
+    is_open = settings.is_local or settings.open_without_bundle
+    is_needed = not is_open or is_there or settings.origin("bundle") != "default"
     wanted = [
         *(["mutual TLS"] if not settings.mtls_disabled and (is_needed or settings.asks_for("mtls")) else []),
         *(["storage encryption"] if _wants_encryption(settings, is_needed) else []),
     ]
     if wanted:
         yield (
-            f"{settings.subject('bundle')}: {settings.bundle} does not exist, but is needed for {' and '.join(wanted)}; "
+            f"{settings.subject('bundle')}: {settings.bundle} {'is no file' if is_there else 'does not exist'}, "
+            f"but is needed for {' and '.join(wanted)}; "
             "name one with --bundle, or set --disable-mtls and --disable-storage-encryption"
         )
 

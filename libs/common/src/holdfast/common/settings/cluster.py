@@ -80,7 +80,7 @@ class ClusterFields(BaseSettings):
         _CLUSTER,
         "txn-replay-interval",
         "5s",
-        "Least time between replays of one key; not above sweeper-interval.",
+        "Longest time between two sweeps of the transactions, which resume what is due; not above sweeper-interval.",
         ge=0,
     )
     queue_decision_cache_ttl_s: DurationS = setting(
@@ -132,7 +132,11 @@ class MaintenanceFields(BaseSettings):
     """Sweeping, retention and the way down."""
 
     sweeper_interval_s: DurationS = setting(
-        _MAINTENANCE, "sweeper-interval", "5m", "Time between sweeps.", gt=0
+        _MAINTENANCE,
+        "sweeper-interval",
+        "5m",
+        "Upper bound of txn-replay-interval; nothing else follows it.",
+        gt=0,
     )
     idle_sweep_grace_s: DurationS = setting(
         _MAINTENANCE,
@@ -146,9 +150,9 @@ class MaintenanceFields(BaseSettings):
         _MAINTENANCE,
         "idle-sweep-op-delay",
         "100ms",
-        "Pause between operations of the idle sweeper.",
+        "Pause between two pages of a retention run, which looks at 250 keys at a time.",
         ge=0,
-        is_ignored=True,
+        le=60,
     )
     idle_sweep_operations_max: int = setting(
         _MAINTENANCE,
@@ -166,21 +170,33 @@ class MaintenanceFields(BaseSettings):
         ge=0,
         is_ignored=True,
     )
+    retention_s: DurationS = setting(
+        _MAINTENANCE,
+        "retention",
+        "0s",
+        "Remove documents, with their attachments, whose key nobody used for this long; 0 keeps them. On every store.",
+        ge=0,
+    )
+    retention_keys_s: DurationS = setting(
+        _MAINTENANCE,
+        "retention-keys",
+        "24h",
+        "Forget keys without a document that nobody used for this long, but not longer than --retention; 0 leaves it to --retention.",
+        ge=0,
+    )
     disk_retention_s: DurationS = setting(
         _MAINTENANCE,
         "disk-retention",
         "0s",
-        "Remove keys not updated for this long, 0 keeps them.",
+        "lockd's name for --retention, on every store here; if both are set, the shorter one holds.",
         ge=0,
-        is_ignored=True,
     )
     disk_janitor_interval_s: DurationS = setting(
         _MAINTENANCE,
         "disk-janitor-interval",
         "0s",
-        "Time between retention runs; 0 is half the retention, between 1m and 1h.",
+        "Time between retention runs; 0 is half the shortest retention, between 1m and 1h.",
         ge=0,
-        is_ignored=True,
     )
     drain_grace_s: DurationS = setting(
         _MAINTENANCE, "drain-grace", "10s", "Wait for held leases when told to stop; 0 does not wait.", ge=0

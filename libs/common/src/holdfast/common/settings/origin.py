@@ -88,15 +88,9 @@ class Surroundings:
         return next((layer.values[name] for layer in self.layers() if name in layer.values), None)
 
     def asks_for(self, positive: str) -> bool:
-        """Whether `positive` is said in the file, or its twin denied by flag or variable.
-
-        A `disable-…: false` in the file does not count: `config gen` writes the default there.
-        """
+        """Whether `positive` was turned on in so many words, by its own key or by denying its `disable-…` twin."""
         twin = next(name for name, flag in self._flags.items() if flag.key == _POSITIVE_KEYS[positive])
-        origin = self.origin(twin)
-        return origin.label not in ("default", f"file {self.config_file}") or origin.subject.startswith(
-            f"key {positive} "
-        )
+        return self.origin(twin).label != "default"
 
     def home(self) -> Path:
         """The user's home; a container may run under a user that has none."""

@@ -161,14 +161,22 @@ class PlaneSettings(  # pydantic collects fields from the last base on; this giv
         return is_local_listener(self.listen_proto, self.listen)
 
     @property
+    def has_bundle(self) -> bool:
+        """Whether there is one, in a folder that this process may enter."""
+        try:
+            return self.bundle.is_file()
+        except OSError:
+            return False
+
+    @property
     def is_mtls_on(self) -> bool:
         """Mutual TLS is on when there is a bundle and nobody turned it off."""
-        return not self.mtls_disabled and self.listen_proto != "unix" and self.bundle.is_file()
+        return not self.mtls_disabled and self.listen_proto != "unix" and self.has_bundle
 
     @property
     def is_storage_encryption_on(self) -> bool:
         """Storage is encrypted when there is a bundle and nobody turned it off."""
-        return not self.storage_encryption_disabled and self.bundle.is_file()
+        return not self.storage_encryption_disabled and self.has_bundle
 
     def log_ignored(self, log: Logger) -> None:
         """One line for all settings that were given and have no effect here."""

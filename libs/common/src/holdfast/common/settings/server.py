@@ -132,7 +132,11 @@ class LeaseFields(BaseSettings):
         _LEASES, "max-ttl", "30m", "Longest lease; a longer request is cut to it.", gt=0
     )
     acquire_block_s: DurationS = setting(
-        _LEASES, "acquire-block", "60s", "Wait for a held key when the client says 0; -1 is no wait.", ge=-1
+        _LEASES,
+        "acquire-block",
+        "60s",
+        "Wait for a held key when the client sends a negative block_seconds other than -1; -1 is no wait.",
+        ge=-1,
     )
 
 
@@ -144,6 +148,13 @@ class SecurityFields(BaseSettings):
         "disable-mtls",
         False,
         "Serve without mutual TLS. Without a bundle, loopback is open by itself.",
+    )
+    open_without_bundle: bool = setting(
+        _SECURITY,
+        "open-without-bundle",
+        False,
+        "Serve every address in the open, not only loopback, as long as no bundle is named or found and nobody asks "
+        "for protection; the container image sets it.",
     )
     bundle: ExpandedPath = setting(
         _SECURITY,
@@ -219,8 +230,23 @@ class TelemetryFields(BaseSettings):
         "",
         "Send traces and metrics here: host[:port] or grpc, grpcs, http, https URL.",
     )
+    otlp_sample_ratio: float = setting(
+        _TELEMETRY,
+        "otlp-sample-ratio",
+        1.0,
+        "Share of traces to record, 0 to 1. A request with a traceparent header follows its caller's decision instead.",
+        ge=0,
+        le=1,
+    )
     metrics_listen: OptionalListen = setting(
         _TELEMETRY, "metrics-listen", "", "A second listener with /metrics alone.", default_text="off"
+    )
+    health_listen: OptionalListen = setting(
+        _TELEMETRY,
+        "health-listen",
+        "",
+        "A second listener with /healthz and /readyz alone, without TLS: for probes that have no certificate.",
+        default_text="off",
     )
     pprof_listen: OptionalListen = setting(
         _TELEMETRY, "pprof-listen", "", "Profiling listener.", default_text="off", is_ignored=True

@@ -113,8 +113,22 @@ class StoreFields(BaseSettings):
         _STORE, "history-revisions", 100_000, "Revisions a watch may start in the past.", ge=0
     )
     history_age_s_max: DurationS = setting(_STORE, "history-age", "10m", "Age of the oldest of them.", ge=0)
+    blob_free_grace_s: DurationS = setting(
+        _STORE,
+        "blob-free-grace",
+        "2m",
+        "How long a large content stays after it was overwritten or removed; longer only while it is read.",
+        ge=60,
+    )
     blob_sweep_grace_s: DurationS = setting(
-        _STORE, "blob-sweep-grace", "1h", "How long a blob that nothing refers to is kept.", ge=0
+        _STORE, "blob-sweep-grace", "1h", "How long a blob that nothing ever referred to is kept.", ge=0
+    )
+    clock_skew_s_max: DurationS = setting(
+        _STORE,
+        "clock-skew-max",
+        "30s",
+        "PostgreSQL: how far this machine's clock and the database's may differ before nothing is served; 0: any.",
+        ge=0,
     )
     storage_retry_attempts: int = setting(
         _STORE,
@@ -149,6 +163,13 @@ class DiskFields(BaseSettings):
     )
     logstore_segment_bytes: SizeBytes = setting(
         _DISK, "logstore-segment-size", "64MiB", "Size that log files grow to.", ge=1 << 20
+    )
+    disk_reserve_bytes: SizeBytes = setting(
+        _DISK,
+        "disk-reserve",
+        "64MiB",
+        "Free space that is left on the device: with less, writes are refused with 507 and reads go on.",
+        ge=0,
     )
     logstore_compaction: bool = setting(
         _DISK, "logstore-compaction", True, "Reclaim space in the background.", is_ignored=True

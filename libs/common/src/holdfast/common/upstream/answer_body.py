@@ -10,6 +10,7 @@ class AnswerBody(AsyncIterator[bytes]):
     __slots__ = (
         "_error",
         "_loop",
+        "_on_call_off",
         "_on_close",
         "_on_low",
         "_pieces",
@@ -18,10 +19,13 @@ class AnswerBody(AsyncIterator[bytes]):
         "is_ended",
     )
 
-    def __init__(self, on_low: Callable[[], None], on_close: Callable[[], None]) -> None:
+    def __init__(
+        self, on_low: Callable[[], None], on_close: Callable[[], None], on_call_off: Callable[[], None]
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_low = on_low
         self._on_close = on_close
+        self._on_call_off = on_call_off
         self._pieces: list[bytes] = []
         self._reader: asyncio.Future[None] | None = None
         self._error: BaseException | None = None
@@ -60,6 +64,11 @@ class AnswerBody(AsyncIterator[bytes]):
         if not self.is_ended:  # Else the connection may serve another call already.
             self._on_low()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def call_off(self) -> None:
+        """Nothing more is wanted, but what is on its way is still to be read, up to the end that comes soon."""
+        if not self.is_ended:
+            self._on_call_off()
 
     async def aclose(self) -> None:
         """Let go: what is still to come is not wanted any more."""

@@ -7,12 +7,14 @@ IDLE --begin--> HEAD --small answer of known size--> BODY --last byte--> IDLE   
 
 import asyncio
 import select
+import time
 from typing import Final, Protocol, cast
 
 import httptools
 
 from holdfast.common.express.hang_up import reset
 from holdfast.common.express.message import Header
+from holdfast.common.express.undo import CALL_OFF
 from holdfast.common.upstream.answer_body import AnswerBody
 from holdfast.common.upstream.errors import UpstreamBroken, UpstreamMalformed, UpstreamTimeout
 from holdfast.common.upstream.limits import UpstreamLimits
@@ -73,6 +75,7 @@ class Connection(asyncio.Protocol):
         self._is_reading_paused = False
         self.idle_since_s = 0.0
         self.deadline_at_s: float | None = None
+        self._call_off_until_s: float | None = None
         self._start_exchange(is_head=False)
 
     def _start_exchange(self, *, is_head: bool) -> None:
@@ -129,6 +132,21 @@ class Connection(asyncio.Protocol):
         if waiter is self._waiter:
             self.abort()
 
+    def call_off(self, waiter: "asyncio.Future[UpstreamAnswer]") -> "asyncio.Future[UpstreamAnswer] | None":
+        """For a caller that stopped waiting: the answer if it comes all the same. None: the call was over before."""
+        if waiter.done() and not waiter.cancelled():
+            return waiter
+        if waiter is not self._waiter or self._phase not in (_HEAD, _BODY):
+            return None
+        self._waiter = self._loop.create_future()
+        self._ask_to_stop()
+        return self._waiter
+
+    def _ask_to_stop(self) -> None:
+        self._is_spoiled = True  # The connection ends with this exchange.
+        self._call_off_until_s = time.monotonic() + self._limits.call_off_s
+        self._write(CALL_OFF)
+
     def abort(self) -> None:
         """Drop the connection, and with it the call behind it."""
         self._fail(UpstreamBroken(f"the call to {self._peer} was given up"))
@@ -143,6 +161,8 @@ class Connection(asyncio.Protocol):
         """Called a few times a second."""
         if self._phase in (_HEAD, _BODY) and self.deadline_at_s is not None and now_s >= self.deadline_at_s:
             self._fail(UpstreamTimeout(f"{self._peer} did not answer in time"))
+        elif self._call_off_until_s is not None and now_s >= self._call_off_until_s:
+            self.abort()
 
     # The connection.
 
@@ -311,7 +331,7 @@ class Connection(asyncio.Protocol):
 
     def _begin_stream(self) -> None:
         self._phase = _STREAM
-        stream = self._stream = AnswerBody(self._resume_reading, self.abort)
+        stream = self._stream = AnswerBody(self._resume_reading, self.abort, self._ask_to_stop)
         answer = UpstreamAnswer(
             self._status,
             self._headers,

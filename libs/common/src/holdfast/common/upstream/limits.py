@@ -30,6 +30,8 @@ class UpstreamLimits:
     backoff_s: float = 0.1
     """After a failed connection the replica is left alone for so long, doubled up to the maximum."""
     backoff_s_max: float = 2.0
+    call_off_s: float = 5.0
+    """How long a call that was called off may take to end; then its connection is dropped."""
     probe_interval_s: float = 1.0
     probe_timeout_s: float = 2.0
     dead_peer_s: int = 60

@@ -4,7 +4,7 @@ import asyncio
 import random
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pydantic_core import from_json
@@ -25,11 +25,15 @@ _NOT_ASKED_YET: Final = "not reached yet"
 
 _log = get_logger("upstream.peer")
 
+OnCalledOff = Callable[["asyncio.Future[UpstreamAnswer]"], None]
+"""Is told of a call that was cancelled: the future is the answer if it was given before, or an error."""
+
 
 class Peer:
     """A replica is well when it answered its last probe with 200 and no connection to it failed since.
 
-    Failures open a short back-off, in which nobody tries it; a probe that finds it well ends that at once.
+    Failures open a short back-off, in which nobody tries it; a probe that reaches it ends that at once. One that says
+    that it is not ready is used only while no other replica is well.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class Peer:
         body: bytes | RequestStream,
         *,
         deadline_s: float | None,
+        on_called_off: OnCalledOff | None = None,
     ) -> UpstreamAnswer:
         """One request and its answer, over a connection of its own for that time."""
         self.calls.value += 1
@@ -79,7 +84,11 @@ class Peer:
             )
             raise
         except BaseException:
-            connection.give_up(waiter)  # Whoever hangs up in front cancels the call behind.
+            # A client that hangs up in front cancels the call behind.
+            if on_called_off is None:
+                connection.give_up(waiter)
+            elif (answer := connection.call_off(waiter)) is not None:
+                on_called_off(answer)
             raise
 
     async def _take(self, deadline_s: float | None) -> Connection:
@@ -137,7 +146,10 @@ class Peer:
             self._failures_in_a_row = 0
             self._tell(None)
         else:
-            self.note_failure(_detail_of(answer))
+            # It is there: if no replica is well it is still asked, because one that can not write may read.
+            self._failures_in_a_row = 0
+            self._left_alone_until_s = 0.0
+            self._tell(_detail_of(answer))
 
     def _tell(self, reason: str | None) -> None:
         before, self.reason = self.reason, reason

@@ -79,7 +79,7 @@ def _tls(settings: PlaneSettings, role: Role) -> ssl.SSLContext | None:
     urls = [url for service in peer_roles(role) for url in peer_urls(settings, service)]
     if not any(url.startswith("https:") for url in urls):
         return None
-    if not settings.bundle.is_file():
+    if not settings.has_bundle:
         raise InvalidBundle(settings.bundle, "does not exist, but peers with https:// URLs ask for it")
     return client_context(read_bundle(settings.bundle))
 

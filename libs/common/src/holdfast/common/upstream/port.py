@@ -15,6 +15,10 @@ class AnswerStream(Protocol):
 
     async def __anext__(self) -> bytes: ...
 
+    def call_off(self) -> None:
+        """Let the service stop; what it has sent before still comes, then the stream ends, mostly in an error."""
+        ...
+
     async def aclose(self) -> None:
         """Let go; the call behind is cancelled when its answer was not read to the end."""
         ...

@@ -12,7 +12,7 @@ from holdfast.common.logging import get_logger
 from holdfast.common.metrics import Counter
 from holdfast.common.upstream.errors import UpstreamBroken, UpstreamError, UpstreamUnavailable
 from holdfast.common.upstream.limits import DEFAULT_UPSTREAM_LIMITS, UpstreamLimits
-from holdfast.common.upstream.peer import Peer
+from holdfast.common.upstream.peer import OnCalledOff, Peer
 from holdfast.common.upstream.port import RequestStream, UpstreamAnswer
 from holdfast.common.upstream.rendezvous import home, ranked
 
@@ -55,8 +55,12 @@ class ServiceClient:
         deadline_s: float | None,
         affinity: bytes = b"",
         is_repeatable: bool = False,
+        on_called_off: OnCalledOff | None = None,
     ) -> UpstreamAnswer:
-        """See `Upstream.call`; headers may also be lines that are rendered already."""
+        """See `Upstream.call`; headers may also be lines that are rendered already.
+
+        With `on_called_off` a cancelled call is not dropped: the service is asked to stop, see `CALL_OFF`.
+        """
         started_s = time.monotonic()
         tried: list[Peer] = []
         attempts = 0
@@ -65,7 +69,9 @@ class ServiceClient:
             try:
                 peer = self._choose(affinity, tried)
                 tried.append(peer)
-                return await peer.exchange(method, target, headers, body, deadline_s=left_s)
+                return await peer.exchange(
+                    method, target, headers, body, deadline_s=left_s, on_called_off=on_called_off
+                )
             except UpstreamError as error:
                 attempts += 1
                 pause_s = self._pause_s(attempts)
@@ -76,6 +82,10 @@ class ServiceClient:
                     raise
             self.retries.value += 1
             await asyncio.sleep(pause_s)
+
+    def home_of(self, affinity: bytes) -> int:
+        """Which replica the calls of an affinity go to while it is well."""
+        return home(self._seeds, affinity)
 
     def _pause_s(self, attempts: int) -> float:
         most_s = min(self._limits.retry_pause_s_max, self._limits.retry_pause_s * 2.0 ** (attempts - 1))

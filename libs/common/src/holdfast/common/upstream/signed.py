@@ -6,7 +6,8 @@ from holdfast.common.correlation import HEADER as CORRELATION_HEADER
 from holdfast.common.correlation import fresh_correlation_id
 from holdfast.common.express.message import Header
 from holdfast.common.internal_identity import DEADLINE_HEADER, HEADER, Signer
-from holdfast.common.logging import active_span_ids, current_cid
+from holdfast.common.logging import current_cid
+from holdfast.common.tracing import outgoing_headers
 from holdfast.common.upstream.port import RequestStream, Upstream, UpstreamAnswer
 
 
@@ -33,7 +34,7 @@ class SignedUpstream:
         signed: list[Header] = [
             (HEADER, signature),
             (CORRELATION_HEADER, (current_cid.get() or fresh_correlation_id()).encode("ascii")),
-            *trace_headers(),
+            *outgoing_headers(),
             *headers,
         ]
         if deadline_s is not None:
@@ -51,9 +52,3 @@ class SignedUpstream:
     async def problem(self) -> str | None:
         """See `Upstream.problem`."""
         return await self._upstream.problem()
-
-
-def trace_headers() -> list[Header]:
-    """The active span as W3C trace context has it; nothing while tracing is off."""
-    ids = active_span_ids()
-    return [] if ids is None else [(b"traceparent", f"00-{ids[0]}-{ids[1]}-01".encode("ascii"))]
