@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.common.clock import FakeClock, SteadyClock, SystemClock
 from holdfast.leases.errors import AlreadyExists, Waiting
-from holdfast.leases.service import Grant, LeaseService, Wish
+from holdfast.leases.grant import Grant, Wish
+from holdfast.leases.service import LeaseService
 from holdfast.state.service import StateService
 from holdfast.state.staging import Expectation
 from holdfast.storage import resource

@@ -8,6 +8,7 @@ class Waiting(KeyRefusal):
     """Somebody else holds the lease, and the caller's time to wait is over."""
 
     code, status = "waiting", 409
+    seen_revision = 0  # At which that lease was written last.
 
 
 class AlreadyExists(KeyRefusal):
@@ -38,3 +39,9 @@ class TooManyWaiters(HoldfastError):
     """More callers wait for this key than the server lets wait."""
 
     code, status = "throttled", 429
+
+
+class TooManyRenewals(HoldfastError):
+    """More leases in one call than a call may renew."""
+
+    code, status = "too_many_renewals", 400

@@ -7,7 +7,7 @@ whole costs by what ends, not by what exists.
 
 import asyncio
 import heapq
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 from holdfast.common.clock import SteadyClock
 from holdfast.storage.resource import Member
@@ -28,6 +28,12 @@ class Expiries:
     def __len__(self) -> int:
         return len(self._expires_at_ms)
 
+    def __contains__(self, member: Member) -> bool:
+        return member in self._expires_at_ms
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._expires_at_ms)
+
     def set(self, member: Member, expires_at_ms: int) -> None:
         known_ms = self._expires_at_ms.get(member)
         self._expires_at_ms[member] = expires_at_ms
@@ -42,6 +48,10 @@ class Expiries:
 
     def forget(self, member: Member) -> None:
         self._expires_at_ms.pop(member, None)
+
+    def look_again(self) -> None:
+        """The clock made a step: what was due later may be over."""
+        self._earlier.set()
 
     async def run(self) -> None:
         while True:

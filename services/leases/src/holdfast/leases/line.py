@@ -1,19 +1,31 @@
 """Who waits for which key, first come, first served. Pure bookkeeping; waiting itself is a future."""
 
 import asyncio
+import sys
 from collections import deque
 
 from holdfast.storage.resource import Member
 
+NEWEST = sys.maxsize  # As a revision: newer than whatever the waiter has seen.
+
 
 class Ticket:
-    """One waiter's place. `turn` is done when it may try: it stands first and the key may be free."""
+    """One waiter's place. `turn` is done when it may try: it stands first and the key may be free.
 
-    __slots__ = ("member", "turn")
+    `called_revision` is the newest revision at which the key may have become free, told since the last try began.
+    """
+
+    __slots__ = ("called_revision", "member", "seen_revision", "turn")
 
     def __init__(self, member: Member) -> None:
         self.member = member
+        self.seen_revision = 0
+        self.called_revision = 0
         self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def begin_try(self) -> None:
+        self.called_revision = 0
+        self.turn.cancel()
 
 
 class Lines:
@@ -49,11 +61,19 @@ class Lines:
         elif was_first:
             self.call(ticket.member)
 
-    def call(self, member: Member) -> None:
-        """The key may be free: let the first one try."""
+    def call(self, member: Member, revision: int = NEWEST) -> None:
+        """The key may be free since that revision: let the first one try, unless it has seen a newer holder."""
         line = self._lines.get(member)
-        if line is not None and not line[0].turn.done():
+        if line is None or line[0].seen_revision >= revision:
+            return
+        line[0].called_revision = max(line[0].called_revision, revision)
+        if not line[0].turn.done():
             line[0].turn.set_result(None)
+
+    def call_firsts(self) -> None:
+        """Any key may be free: the first waiter of each line tries."""
+        for member in list(self._lines):
+            self.call(member)
 
     def call_all(self) -> None:
         """Everybody has to look: waiting has no sense any more."""
@@ -62,6 +82,10 @@ class Lines:
                 if not ticket.turn.done():
                     ticket.turn.set_result(None)
 
-    def wait_again(self, ticket: Ticket) -> None:
-        """It tried and the key was not free after all."""
+    def wait_again(self, ticket: Ticket, seen_revision: int) -> None:
+        """It tried and the key was not free as of this revision; if it was called for a newer one meanwhile, it tries
+        again at once."""
+        ticket.seen_revision = seen_revision
         ticket.turn = asyncio.get_running_loop().create_future()
+        if ticket.called_revision > seen_revision:
+            ticket.turn.set_result(None)

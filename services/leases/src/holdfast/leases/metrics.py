@@ -14,6 +14,10 @@ class LeaseMetrics:
         self.keepalive = OperationMetrics(
             registry, "holdfast.lease.keepalive", "Keepalives, by how they ended."
         )
+        self.forgotten = registry.counter(
+            "holdfast.retention.keys.forgotten",
+            "Keys without a document that were forgotten because nobody used them.",
+        ).labels()
         self.release = OperationMetrics(registry, "holdfast.lease.release", "Releases, by how they ended.")
 
     def watch(self, service: LeaseService) -> None:

@@ -3,11 +3,13 @@
 import math
 import re
 from functools import partial
+from time import perf_counter
 
 from holdfast.common.drain import Drain, Draining
-from holdfast.common.errors import InvalidBody
+from holdfast.common.errors import HoldfastError, InvalidBody
 from holdfast.common.express.message import Answer, HandOver, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.undo import Repeat
 from holdfast.common.fields import (
     InvalidFencingToken,
     MissingFencingToken,
@@ -19,26 +21,36 @@ from holdfast.common.fields import (
 )
 from holdfast.common.ids import is_xid, uuid7
 from holdfast.common.names import InvalidKey, InvalidNamespace, MissingKey, spelled_key, stored_key
+from holdfast.common.operation_metrics import OK
 from holdfast.common.settings import PlaneSettings
+from holdfast.common.wire_errors import error_members
 from holdfast.leases.errors import (
     AlreadyExists,
     InvalidTxn,
     KeepaliveUnsupported,
     MissingOwner,
+    TooManyRenewals,
     TooManyWaiters,
     Waiting,
 )
+from holdfast.leases.grant import Wish
+from holdfast.leases.keepalive_batch import Outcome, Renewal
 from holdfast.leases.metrics import LeaseMetrics
 from holdfast.leases.schemas import (
     AcquireAnswer,
     AcquireRequest,
+    BatchedKeepalive,
     DescribeAnswer,
     KeepaliveAnswer,
+    KeepaliveBatchAnswer,
+    KeepaliveBatchRequest,
     KeepaliveRequest,
     ReleaseAnswer,
     ReleaseRequest,
+    batched_keepalives,
 )
-from holdfast.leases.service import LeaseService, Wish
+from holdfast.leases.service import LeaseService
+from holdfast.leases.withdrawal import UNDO_ACQUIRE
 from holdfast.storage.leasing import (
     Claim,
     Current,
@@ -101,6 +113,7 @@ class LeaseRoutes:
             request_headers={"X-Txn-ID": "The transaction to join, when the body names none."},
             response_headers={**_TOKEN, "X-Key-Version": "The committed version of the key."},
             body_limit_error=InvalidBody,
+            undo=UNDO_ACQUIRE,
         )
         self._keepalive = router.add(
             "/v1/keepalive",
@@ -115,6 +128,21 @@ class LeaseRoutes:
             body_limit_error=InvalidBody,
             is_parsed_by_handler=True,
         )
+        router.add(
+            "/v1/keepalive/batch",
+            self.keepalive_batch,
+            request_model=KeepaliveBatchRequest,
+            response_model=KeepaliveBatchAnswer,
+            errors=(InvalidBody, TooManyRenewals),
+            summary="Renew many leases in few commits; each result stands for itself.",
+            request_example={
+                "renewals": [
+                    {"key": "orders", "lease_id": "…", "txn_id": "…", "fencing_token": 1, "ttl_seconds": 30}
+                ]
+            },
+            body_limit_error=InvalidBody,
+            is_parsed_by_handler=True,
+        )
         self._release = router.add(
             "/v1/release",
             self.release,
@@ -126,6 +154,7 @@ class LeaseRoutes:
             request_headers=_TOKEN,
             body_limit_error=InvalidBody,
             is_parsed_by_handler=True,
+            repeat=Repeat(),
         )
         router.add(
             "/v1/describe",
@@ -187,15 +216,50 @@ class LeaseRoutes:
         parsed = self._keepalive.parse_now(request.body)
         assert isinstance(parsed, KeepaliveRequest)
         member = self._member(request, parsed)
-        if not parsed.lease_id:
+        renewal = self._renewal(member, parsed, token, request.header(b"x-txn-id") or parsed.txn_id)
+        with self._metrics.keepalive.observed(member.namespace):
+            expires_at_unix = await self.service.keepalive(*renewal)
+        return json_answer({"expires_at_unix": expires_at_unix}, headers=[_token_header(token)])
+
+    async def keepalive_batch(self, request: Request, body: None) -> Answer:
+        began_s = perf_counter()
+        asked = [self._batched(one) for one in batched_keepalives(request.body)]
+        renewals = [one for one in asked if isinstance(one, Renewal)]
+        outcomes = iter(await self.service.keepalive_many(renewals))
+        results: list[dict[str, object]] = []
+        renewed = 0
+        took_s = perf_counter() - began_s
+        for one in asked:
+            if isinstance(one, HoldfastError):
+                results.append(_refused(one))
+                continue
+            outcome = next(outcomes)
+            renewed += isinstance(outcome, int)
+            results.append(_result(one, outcome))
+            result = OK if isinstance(outcome, int) else outcome.code
+            self._metrics.keepalive.count(one.member.namespace, result, took_s)
+        return json_answer({"renewed": renewed, "results": results})
+
+    def _batched(self, asked: BatchedKeepalive | InvalidBody) -> Renewal | HoldfastError:
+        """What `/v1/keepalive` refuses before it looks at the lease, it refuses here for one of many."""
+        if isinstance(asked, InvalidBody):
+            return asked
+        try:
+            if asked.fencing_token is None:
+                raise MissingFencingToken("fencing_token is required")
+            namespace = namespace_of(asked.namespace, self._namespace_default)
+            member = Member(namespace, key_of(asked.key))
+            return self._renewal(member, asked, asked.fencing_token, asked.txn_id)
+        except HoldfastError as error:
+            return error
+
+    def _renewal(self, member: Member, asked: KeepaliveRequest, token: int, txn_id: str | None) -> Renewal:
+        if not asked.lease_id:
             raise MissingLease("lease_id is required")
         if _QUEUE_STATE_KEY.fullmatch(member.key):
             raise KeepaliveUnsupported("the state of a queue message lives with its message; extend that")
-        txn_id = request.header(b"x-txn-id") or parsed.txn_id or ""
-        claim = Claim(parsed.lease_id, token, txn_id)
-        with self._metrics.keepalive.observed(member.namespace):
-            expires_at_unix = await self.service.keepalive(member, claim, self._ttl_s(parsed.ttl_seconds))
-        return json_answer({"expires_at_unix": expires_at_unix}, headers=[_token_header(token)])
+        claim = Claim(asked.lease_id, token, txn_id or "")
+        return Renewal(member, claim, self._ttl_s(asked.ttl_seconds))
 
     async def release(self, request: Request, body: None) -> Answer:
         token = fencing_token(request)
@@ -251,6 +315,16 @@ def _joined_txn(text: str) -> str:
     if text and not is_xid(text):
         raise InvalidTxn("txn_id is no transaction id: send one that an acquire answered")
     return text
+
+
+def _result(renewal: Renewal, outcome: Outcome) -> dict[str, object]:
+    if isinstance(outcome, int):
+        return {"expires_at_unix": outcome, "fencing_token": renewal.claim.fencing_token}
+    return _refused(outcome)
+
+
+def _refused(error: HoldfastError) -> dict[str, object]:
+    return {"status": error.status, **error_members(error)}
 
 
 def _token_header(token: int) -> tuple[bytes, bytes]:

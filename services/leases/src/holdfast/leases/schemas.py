@@ -2,7 +2,14 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
+
+from holdfast.common.errors import InvalidBody
+from holdfast.common.wire_errors import invalid_body
+from holdfast.leases.errors import TooManyRenewals
+
+KEEPALIVE_BATCH_MAX = 1_000
 
 Int64 = Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1)]
 
@@ -54,6 +61,66 @@ class KeepaliveRequest(HeldLeaseBody):
 
 class KeepaliveAnswer(BaseModel):
     expires_at_unix: int
+
+
+class BatchedKeepalive(KeepaliveRequest):
+    fencing_token: Int64 | None = Field(default=None, description="The token of the lease; required.")
+
+
+class KeepaliveBatchRequest(LeaseBody):
+    renewals: list[BatchedKeepalive] = Field(json_schema_extra={"maxItems": KEEPALIVE_BATCH_MAX})
+
+
+def batched_keepalives(body: bytes) -> list[BatchedKeepalive | InvalidBody]:
+    """The renewals of a batch; one that is none is an error in its place, and costs the others nothing."""
+    try:
+        renewals: list[BatchedKeepalive | InvalidBody] = list(
+            KeepaliveBatchRequest.model_validate_json(body).renewals
+        )
+    except ValidationError as error:
+        renewals = [_batched(one) for one in _listed(body, error)]
+    if len(renewals) > KEEPALIVE_BATCH_MAX:
+        raise TooManyRenewals(f"a batch has at most {KEEPALIVE_BATCH_MAX} renewals; send several")
+    return renewals
+
+
+def _listed(body: bytes, error: ValidationError) -> list[object]:
+    """The list of the batch, if nothing but its items is wrong."""
+    try:
+        members: object = from_json(body)
+    except ValueError:
+        members = None
+    renewals = members.get("renewals") if isinstance(members, dict) and len(members) == 1 else None
+    if not isinstance(renewals, list):
+        raise invalid_body(error) from error
+    return renewals[: KEEPALIVE_BATCH_MAX + 1]
+
+
+def _batched(one: object) -> BatchedKeepalive | InvalidBody:
+    if not isinstance(one, dict):
+        return InvalidBody("Input should be an object")
+    try:
+        return BatchedKeepalive.model_validate(one)
+    except ValidationError as error:
+        return invalid_body(error)
+
+
+class KeepaliveResult(BaseModel):
+    """The end and the token of a lease that was renewed, or the error that `/v1/keepalive` would have answered."""
+
+    expires_at_unix: int | None = None
+    fencing_token: int | None = None
+    status: int | None = Field(default=None, description="The status of the error.")
+    error: str | None = None
+    detail: str | None = None
+    current_version: int | None = None
+    current_etag: str | None = None
+    retry_after_seconds: int | None = None
+
+
+class KeepaliveBatchAnswer(BaseModel):
+    renewed: int = Field(description="How many of the results are no errors.")
+    results: list[KeepaliveResult] = Field(description="One for each renewal, in their order.")
 
 
 class ReleaseRequest(HeldLeaseBody):

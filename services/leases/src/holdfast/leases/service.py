@@ -5,23 +5,26 @@ stands first there tries again, by another transaction. So memory decides who tr
 """
 
 import asyncio
-import math
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence, Set
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast.common import failpoint
-from holdfast.common.clock import SteadyClock
+from holdfast.common.clock import SteadyClock, end_ms, unix_s
 from holdfast.common.drain import Draining
 from holdfast.common.errors import HoldfastError
 from holdfast.common.ids import new_xid
 from holdfast.common.logging import get_logger
 from holdfast.leases.errors import AlreadyExists, TooManyWaiters, Waiting
 from holdfast.leases.expiry import Expiries
+from holdfast.leases.floor import FIRST_OF_MESSAGE, forget_leases, read_new
+from holdfast.leases.follower import LeaseFollower
+from holdfast.leases.grant import Description, Grant, Wish
+from holdfast.leases.keepalive_batch import Renewal, keep_many
 from holdfast.leases.line import Lines, Ticket
 from holdfast.storage.keys import next_key
-from holdfast.storage.layers import DOCUMENTS, LEASES, held_key, held_members, held_range, member_of
-from holdfast.storage.layers_pb2 import Document, Lease
+from holdfast.storage.layers import DOCUMENTS, LEASES, held_key, held_members
+from holdfast.storage.layers_pb2 import Lease
 from holdfast.storage.leasing import (
     Claim,
     Current,
@@ -31,43 +34,14 @@ from holdfast.storage.leasing import (
     LeaseRequired,
     check_claim,
 )
-from holdfast.storage.port import RANGE_LIMIT_MAX, Store, Transaction
+from holdfast.storage.port import Store, Transaction
 from holdfast.storage.resource import Decider, Decision, LeaseHeld, Member
+from holdfast.storage.trouble import warn_unless_told
 
 WAITERS_PER_KEY_MAX = 10_000
 EXPIRE_RETRY_S = 1.0
 
 _log = get_logger("api.http.router.acquire")
-
-
-class Grant(NamedTuple):
-    """A lease as its new holder is told of it."""
-
-    lease_id: str
-    txn_id: str
-    fencing_token: int
-    expires_at_unix: int
-    current: Current
-
-
-class Wish(NamedTuple):
-    """What acquire asks for. `wait_s`: None waits for ever, 0 not at all."""
-
-    member: Member
-    owner: str
-    ttl_s: int
-    wait_s: float | None
-    txn_id: str = ""
-    is_create_only: bool = False
-
-
-class Description(NamedTuple):
-    """A key as everybody may see it."""
-
-    lease: Lease | None
-    expires_at_unix: int
-    document: Document | None
-    updated_at_s: int
 
 
 class LeaseService:
@@ -84,11 +58,13 @@ class LeaseService:
         self._lines = Lines()
         self._is_closed_to_waiters = False
         self._expiries = Expiries(clock, self._expire)
+        self._follower = LeaseFollower(store, clock, self._expiries, self._lines, on_end)
+        self._follower.expire = self._expire
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def active(self) -> int:
-        """Leases that this process knows to be held."""
+        """Leases that this process granted, or found when it started, and that are held still."""
         return len(self._expiries)
 
     @property
@@ -97,15 +73,23 @@ class LeaseService:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Know what is held, and end what is over, for the length of the block."""
-        await self._load_held()
-        self._spawn(self._expiries.run())
-        try:
-            yield
-        finally:
-            for task in list(self._tasks):
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Know what is held, also by the doing of other processes, and end what is over, for the length of the block."""
+        async with self._follower.running():
+            self._spawn(self._expiries.run())
+            self._spawn(self._follower.elsewhere.run())
+            try:
+                with self._clock.stepping(self._clock_stepped):
+                    yield
+            finally:
+                for task in list(self._tasks):
+                    task.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _clock_stepped(self) -> None:
+        """Whatever was to end later may be over now."""
+        self._expiries.look_again()
+        self._follower.elsewhere.look_again()
+        self._lines.call_firsts()
 
     # -- acquire
 
@@ -139,15 +123,15 @@ class LeaseService:
         while not self._is_closed_to_waiters:
             if self._lines.is_first(ticket):
                 # Whoever stands first looks for itself: the lease may have ended before it joined the line.
-                ticket.turn.cancel()
+                ticket.begin_try()
                 try:
                     return await self._grant(wish)
                 except Waiting as held:
-                    self._lines.wait_again(ticket)
+                    self._lines.wait_again(ticket, held.seen_revision)
                     expires_in_s = held.retry_after_s or 0.0
                 if self._is_closed_to_waiters:
                     break
-                # A lease of another process is not among our expiries; its end is this timeout.
+                # A lease of another process is ended here some time later than there; its end is this timeout.
                 async with _quiet_timeout(expires_in_s):
                     await ticket.turn
             else:
@@ -176,29 +160,36 @@ class LeaseService:
             self._spawn(self._tell_of_free(freed))
             raise
         self._expiries.set(wish.member, lease.expires_at_ms)
+        self._follower.granted(wish.member, lease.fencing_token)
         self.freed([member for member in freed if member != wish.member])
         if failpoint.ARMED:
             failpoint.hit("acquire.answer")
-        return Grant(lease_id, txn_id, lease.fencing_token, self._in_unix(wish.ttl_s), current)
+        return Grant(lease_id, txn_id, lease.fencing_token, unix_s(lease.expires_at_ms), current)
 
     async def _grant_in(
         self, tx: Transaction, wish: Wish, lease_id: str, txn_id: str, freed: list[Member]
     ) -> tuple[Lease, Current]:
         member = wish.member
         lease = await LEASES.get(tx, *member)
-        document = await DOCUMENTS.get(tx, *member)
+        if lease is None:
+            document, first_token = await read_new(tx, member)
+        else:
+            document, first_token = await DOCUMENTS.get(tx, *member), 0
         current = Current.of(document)
         if wish.is_create_only and (lease is not None or document is not None):
             raise AlreadyExists("key already exists", current)
         now_ms = self._clock.now_ms()
         if lease is not None and lease.lease_id:
             if lease.expires_at_ms > now_ms:
-                raise Waiting(
+                held = Waiting(
                     "lease already held", current, retry_after_s=(lease.expires_at_ms - now_ms) / 1000
                 )
+                record = await tx.get(LEASES.key(*member))
+                held.seen_revision = 0 if record is None else record.mod_revision
+                raise held
             freed += await self._end(tx, member, lease, Decision.ROLLBACK)
             lease = await LEASES.get(tx, *member)
-        expires_at_ms = now_ms + wish.ttl_s * 1000
+        expires_at_ms = end_ms(now_ms, wish.ttl_s)
         if wish.txn_id:
             # Everybody in the transaction belongs to it from now on, also the key that minted its id.
             members = await held_members(tx, txn_id)
@@ -209,7 +200,7 @@ class LeaseService:
             txn_id=txn_id,
             is_explicit=bool(wish.txn_id),
             expires_at_ms=expires_at_ms,
-            fencing_token=(lease.fencing_token if lease is not None else 0) + 1,
+            fencing_token=lease.fencing_token + 1 if lease is not None else first_token,
             updated_at_s=now_ms // 1000,
         )
         LEASES.put(tx, granted, *member)
@@ -221,6 +212,11 @@ class LeaseService:
         self._spawn(self._withdraw(member, grant.lease_id))
 
     async def _withdraw(self, member: Member, lease_id: str) -> None:
+        await self.withdraw(member, lease_id)
+
+    async def withdraw(self, member: Member, lease_id: str) -> bool:
+        """Clear this lease and nothing else, as if it had not been granted; whether it was still there."""
+
         async def withdraw(tx: Transaction) -> list[Member]:
             lease = await _lease_in_the_end(tx, member)
             if lease is None or lease.lease_id != lease_id:
@@ -229,7 +225,9 @@ class LeaseService:
             tx.delete(held_key(lease.txn_id, member))
             return [member]
 
-        self.freed(await self._store.transact(withdraw))
+        freed = await self._store.transact(withdraw)
+        self.freed(freed)
+        return bool(freed)
 
     async def _held_by_other(self, member: Member) -> Waiting:
         description = await self.describe(member)
@@ -241,20 +239,40 @@ class LeaseService:
 
     async def keepalive(self, member: Member, claim: Claim, ttl_s: int) -> int:
         """The new expiry in Unix seconds. The whole transaction is kept alive with its key."""
+        renewal = Renewal(member, claim, ttl_s)
 
         async def keepalive(tx: Transaction) -> int:
-            now_ms = self._clock.now_ms()
-            lease = await self._checked(tx, member, claim, now_ms)
-            lease.expires_at_ms = now_ms + ttl_s * 1000
-            lease.updated_at_s = now_ms // 1000
-            LEASES.put(tx, lease, *member)
+            lease = await self.renew(tx, renewal)
             if lease.is_explicit:
-                others = [other for other in await held_members(tx, lease.txn_id) if other != member]
-                await self._decider.keep(tx, lease.txn_id, lease.expires_at_ms, others)
+                await self.keep_transaction(tx, lease.txn_id, lease.expires_at_ms, {member})
             return lease.expires_at_ms
 
-        self._expiries.set(member, await self._store.transact(keepalive))
-        return self._in_unix(ttl_s)
+        return self.renewed(member, await self._store.transact(keepalive))
+
+    async def keepalive_many(self, renewals: Sequence[Renewal]) -> list[int | HoldfastError]:
+        """For each of them what `keepalive` would answer or raise, in their order."""
+        return await keep_many(self._store, self, renewals)
+
+    async def renew(self, tx: Transaction, renewal: Renewal) -> Lease:
+        """Move the end of one lease, if the caller holds it."""
+        now_ms = self._clock.now_ms()
+        lease = await self._checked(tx, renewal.member, renewal.claim, now_ms)
+        lease.expires_at_ms = end_ms(now_ms, renewal.ttl_s)
+        lease.updated_at_s = now_ms // 1000
+        LEASES.put(tx, lease, *renewal.member)
+        return lease
+
+    async def keep_transaction(
+        self, tx: Transaction, txn_id: str, expires_at_ms: int, renewed: Set[Member]
+    ) -> None:
+        """The other leases of the transaction live until then at least."""
+        others = [other for other in await held_members(tx, txn_id) if other not in renewed]
+        await self._decider.keep(tx, txn_id, expires_at_ms, others)
+
+    def renewed(self, member: Member, expires_at_ms: int) -> int:
+        """The renewal is committed; returns the new end as its holder is told of it."""
+        self._expiries.set(member, expires_at_ms)
+        return unix_s(expires_at_ms)
 
     # -- release
 
@@ -266,6 +284,8 @@ class LeaseService:
         async def release(tx: Transaction) -> None:
             freed[:] = await self._release_in(tx, member, claim, decision)
 
+        if failpoint.ARMED:
+            failpoint.hit("release.commit")
         try:
             await self._store.transact(release)
         except asyncio.CancelledError:
@@ -342,7 +362,7 @@ class LeaseService:
         *,
         is_explicit: bool,
     ) -> Lease:
-        """An ordinary lease. LeaseHeld if somebody else has it."""
+        """An ordinary lease, on the state of a message that is there. LeaseHeld if somebody else has it."""
         lease = await LEASES.get(tx, *member)
         now_ms = self._clock.now_ms()
         if lease is not None and lease.lease_id:
@@ -355,12 +375,13 @@ class LeaseService:
             txn_id=txn_id,
             is_explicit=is_explicit,
             expires_at_ms=expires_at_ms,
-            fencing_token=(lease.fencing_token if lease is not None else 0) + 1,
+            fencing_token=lease.fencing_token + 1 if lease is not None else FIRST_OF_MESSAGE,
             updated_at_s=now_ms // 1000,
         )
         LEASES.put(tx, granted, *member)
         tx.put(held_key(txn_id, member), b"")
         self._expire_later(tx, member, expires_at_ms)
+        tx.after_commit(lambda _: self._follower.granted(member, granted.fencing_token))
         return granted
 
     async def extend(self, tx: Transaction, member: Member, claim: Claim, expires_at_ms: int) -> None:
@@ -371,10 +392,10 @@ class LeaseService:
         self._expire_later(tx, member, expires_at_ms)
 
     async def forget(self, tx: Transaction, member: Member) -> None:
-        """The key goes for ever, and with it its token."""
+        """The key goes with the message whose state it was; a later key of that name begins above its token."""
         lease = await LEASES.get(tx, *member)
         if lease is not None:
-            LEASES.delete(tx, *member)
+            await forget_leases(tx, {member: lease})
             tx.delete(held_key(lease.txn_id, member))
             tx.after_commit(lambda _: self.freed([member]))
 
@@ -382,14 +403,10 @@ class LeaseService:
         """A decision was committed: these keys are free."""
         for member in members:
             self._expiries.forget(member)
+            self._follower.ended(member)
             self._lines.call(member)
         if members:
             self._on_end()
-
-    def may_be_free(self, members: Sequence[Member]) -> None:
-        """Another process may have ended the leases on these: whoever stands first looks for itself."""
-        for member in members:
-            self._lines.call(member)
 
     # -- describe
 
@@ -403,19 +420,19 @@ class LeaseService:
             lease.updated_at_s if lease is not None else 0,
             document.updated_at_s if document is not None else 0,
         )
-        now_ms = self._clock.now_ms()
-        if lease is None or not lease.lease_id or lease.expires_at_ms <= now_ms:
+        if lease is None or not lease.lease_id or lease.expires_at_ms <= self._clock.now_ms():
             return Description(None, 0, document, updated_at_s)
-        rest_s = math.ceil((lease.expires_at_ms - now_ms) / 1000)
-        return Description(lease, self._in_unix(rest_s), document, updated_at_s)
+        return Description(lease, unix_s(lease.expires_at_ms), document, updated_at_s)
 
     # -- expiry
 
-    async def _expire(self, member: Member) -> None:
+    async def _expire(self, member: Member, known: Expiries | None = None) -> None:
+        known = self._expiries if known is None else known
+
         async def expire(tx: Transaction) -> list[Member]:
             lease = await LEASES.get(tx, *member)
             if lease is not None and lease.lease_id and lease.expires_at_ms > self._clock.now_ms():
-                self._expiries.set(member, lease.expires_at_ms)  # Another process kept it alive.
+                known.set(member, lease.expires_at_ms)  # Another process kept it alive.
                 return []
             return await self._end_if_over(tx, member)
 
@@ -424,26 +441,18 @@ class LeaseService:
             self.freed(freed)
             self.on_expired(len(freed))
         except HoldfastError as error:
-            _log.warn("lease.expire.failed", reason=error.detail)
-            self._expiries.set(member, self._clock.now_ms() + int(EXPIRE_RETRY_S * 1000))
+            warn_unless_told(_log, "lease.expire.failed", error)
+            known.set(member, self._clock.now_ms() + int(EXPIRE_RETRY_S * 1000))
+
+    async def end_expired(self, member: Member) -> None:
+        """End a lease whose time is over and that this process may not know of: the one that granted it is gone."""
+        await self._expire(member)
 
     async def _end_if_over(self, tx: Transaction, member: Member) -> list[Member]:
         lease = await LEASES.get(tx, *member)
         if lease is None or not lease.lease_id or lease.expires_at_ms > self._clock.now_ms():
             return []
         return await self._end(tx, member, lease, Decision.ROLLBACK)
-
-    async def _load_held(self) -> None:
-        """What was held when the last process ended: read once, page by page, by what is held."""
-        start, end = held_range()
-        while records := await self._store.range(start, end, limit=RANGE_LIMIT_MAX, keys_only=True):
-            members = [member_of(record.key) for record in records]
-            found = await self._store.get_many([LEASES.key(*member) for member in members])
-            for member in members:
-                record = found.get(LEASES.key(*member))
-                if record is not None:
-                    self._expiries.set(member, LEASES.decode(record).expires_at_ms)
-            start = records[-1].key + b"\x00"
 
     # -- small parts
 
@@ -457,10 +466,6 @@ class LeaseService:
 
     def _expire_later(self, tx: Transaction, member: Member, expires_at_ms: int) -> None:
         tx.after_commit(lambda _: self._expiries.set(member, expires_at_ms))
-
-    def _in_unix(self, ttl_s: int) -> int:
-        """Told in wall time, which is what the caller's clock shows; judged by the steady clock."""
-        return int(self._clock.wall_s()) + ttl_s
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name="leases")
