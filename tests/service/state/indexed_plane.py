@@ -5,7 +5,8 @@ from typing import Any
 
 from holdfast.common.clock import FakeClock, SteadyClock
 from holdfast.common.metrics import Registry
-from holdfast.leases.service import LeaseService, Wish
+from holdfast.leases.grant import Wish
+from holdfast.leases.service import LeaseService
 from holdfast.lql.selector_json import selector_from_json
 from holdfast.state.index_builder import IndexBuilder
 from holdfast.state.index_metrics import IndexMetrics
@@ -34,7 +35,7 @@ class IndexedPlane:
         self.state = StateService(store, self.clock)
         self.namespaces = NamespaceService(store)
         self.query = QueryService(store, self.state, self.namespaces, self.clock)
-        self.builder = IndexBuilder(store, self.state.index, IndexMetrics(Registry()))
+        self.builder = IndexBuilder(store, self.state, IndexMetrics(Registry()))
         coordinator.enlist(self.state)
         coordinator.enlist(self.leases)
 

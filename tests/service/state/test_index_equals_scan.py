@@ -79,7 +79,7 @@ async def check(seed: int) -> None:
             model.apply(step, key, text)
         for number in range(SELECTORS_PER_HISTORY):
             selector = cases.selector()
-            expected = model.find(selector, int(plane.clock.wall_s() * 1e9))
+            expected = model.find(selector, int(plane.clock.now_s() * 1e9))
             assert await plane.keys(selector, limit=1 + number % 4) == expected, f"{selector} on {model}"
             if number % 5 == 0:
                 assert await plane.documents(selector) == expected, f"{selector} on {model}"

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.clock import FakeClock, SteadyClock
-from holdfast.leases.service import LeaseService, Wish
+from holdfast.leases.grant import Wish
+from holdfast.leases.service import LeaseService
 from holdfast.state.attachments import Attached, AttachmentService, Selector, Upload
 from holdfast.state.mutations import MutationService
 from holdfast.state.service import StateService

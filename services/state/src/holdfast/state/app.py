@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from holdfast.common.clock import SteadyClock
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
@@ -14,12 +13,13 @@ from holdfast.state.attachment_routes import AttachmentRoutes
 from holdfast.state.attachments import AttachmentService
 from holdfast.state.index_builder import IndexBuilder
 from holdfast.state.index_metrics import IndexMetrics
-from holdfast.state.metrics import AttachmentMetrics
+from holdfast.state.metrics import AttachmentMetrics, RetentionMetrics
 from holdfast.state.mutations import MutationService
 from holdfast.state.namespace_config import NamespaceService
 from holdfast.state.namespace_routes import NamespaceRoutes
 from holdfast.state.query_routes import QueryRoutes
 from holdfast.state.query_service import QueryService
+from holdfast.state.retention import DocumentRetention
 from holdfast.state.routes import StateRoutes
 from holdfast.state.service import StateService
 from holdfast.state.settings import StateSettings
@@ -27,6 +27,7 @@ from holdfast.storage.hosting import build_store_app
 from holdfast.storage.port import Store
 from holdfast.storage.resource import Decision, Member
 from holdfast.storage.resource_routes import ResourceRoutes
+from holdfast.storage.retention import retention_of
 
 
 class StatePart:
@@ -37,6 +38,7 @@ class StatePart:
         self._state = StateRoutes(settings)
         self._attachments = AttachmentRoutes(settings, AttachmentMetrics(registry))
         self._index_metrics = IndexMetrics(registry)
+        self._retention_metrics = RetentionMetrics(registry)
         self._query = QueryRoutes(settings, self._index_metrics)
         self._namespaces = NamespaceRoutes(settings)
         self._resource = ResourceRoutes()
@@ -53,7 +55,7 @@ class StatePart:
 
     @asynccontextmanager
     async def running(self, store: Store) -> AsyncIterator[None]:
-        clock = SteadyClock()
+        clock = store.clock
         state = StateService(store, clock)
         self._state.service = state
         self._state.mutations = MutationService(state, clock, self._settings.json_bytes_max)
@@ -70,7 +72,10 @@ class StatePart:
 
         self._resource.apply = apply
         self._resource.keep = keep
-        async with IndexBuilder(store, state.index, self._index_metrics).running():
+        retention = DocumentRetention(
+            store, state, clock, retention_of(self._settings), self._retention_metrics
+        )
+        async with IndexBuilder(store, state, self._index_metrics).running(), retention.running():
             yield
 
 

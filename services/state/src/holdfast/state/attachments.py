@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from holdfast.common import failpoint
-from holdfast.common.clock import SteadyClock
+from holdfast.common.clock import SteadyClock, unix_s
 from holdfast.common.ids import uuid7
 from holdfast.state import attachment_records as records
 from holdfast.state import staging
@@ -111,7 +111,7 @@ class AttachmentService:
     def _attachment(self, upload: Upload, content_id: str, content: Content, found: Found) -> Attachment:
         """What is overwritten, or comes back after its deletion, keeps its id and its birthday."""
         earlier = found.alive or found.committed
-        now_s = int(self._clock.wall_s())
+        now_s = unix_s(self._clock.now_ms())
         return Attachment(
             id=earlier.id if earlier is not None else uuid7(),
             content_type=upload.content_type,

@@ -6,27 +6,32 @@ Queries scan until a namespace is complete.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Final
 
 from holdfast.common import failpoint
+from holdfast.common.background import background
+from holdfast.common.backoff import Backoff
 from holdfast.common.logging import get_logger
 from holdfast.state.index_metrics import IndexMetrics
-from holdfast.state.index_writer import IndexWriter, index_prefix
+from holdfast.state.index_summaries import pending_member
+from holdfast.state.index_summarizer import Summarizer
+from holdfast.state.index_writer import index_prefix
 from holdfast.state.namespace_config import NamespaceService
 from holdfast.state.query_engine import Engine
+from holdfast.state.service import StateService
 from holdfast.storage.errors import StorageError
 from holdfast.storage.keys import next_key, pack, unpack
 from holdfast.storage.layers import DOCUMENTS
 from holdfast.storage.layers_pb2 import IndexState
 from holdfast.storage.port import Store, Transaction
 from holdfast.storage.resource import Member
+from holdfast.storage.trouble import warn_unless_told
 
 # One step takes some milliseconds, in which no other request is served.
 STEP_DOCUMENTS: Final = 32
 STEP_WRITES: Final = 512
 _NAMESPACES_PER_COMMIT: Final = 500
-_RETRY_S: Final = 5.0
 _END: Final = b"\xff"
 
 _log = get_logger("state.index")
@@ -35,24 +40,22 @@ _log = get_logger("state.index")
 class IndexBuilder:
     """Keeps the indexes of one store in the phase they are wanted in."""
 
-    def __init__(self, store: Store, index: IndexWriter, metrics: IndexMetrics) -> None:
+    def __init__(self, store: Store, state: StateService, metrics: IndexMetrics) -> None:
         self._store = store
         self._namespaces = NamespaceService(store)
-        self._index = index
-        self._states = index.states
+        self._index = state.index
+        self._states = self._index.states
         self._metrics = metrics
+        self._summarizer = Summarizer(
+            store, self._index.summaries, self._index.terms, state.open_content, metrics
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """What is out of date is marked before anything else happens; the work itself goes on in the background."""
         await self.prepare()
-        task = asyncio.create_task(self._run(), name="state.index")
-        try:
+        async with background(self._run(), self._summarizer.run(), name="state.index"):
             yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
     async def prepare(self) -> None:
         """If the entries of this store were made in another way, or nobody knows how, all of them are made again."""
@@ -69,6 +72,10 @@ class IndexBuilder:
 
     async def settle(self) -> None:
         """Do all the work there is now."""
+        await self._build_all()
+        await self._summarizer.settle()
+
+    async def _build_all(self) -> None:
         after = ""
         while True:
             names, after = await self._states.unsettled(self._store, after)
@@ -77,20 +84,33 @@ class IndexBuilder:
             if not after:
                 return
 
-    # -- the task
+    # -- the tasks
+
+    async def _catch_up(self) -> None:
+        await self.prepare()
+        await self._build_all()
 
     async def _run(self) -> None:
+        backoff, is_failing = Backoff(None), False
         while True:
             try:
                 async with self._store.watch(*self._states.bounds()) as changes:
-                    await self.prepare()
-                    await self.settle()
-                    async for _ in changes:
-                        await self.prepare()
-                        await self.settle()
+                    # Whatever was missed before, the store says what there is to do.
+                    self._summarizer.look_again()
+                    await self._catch_up()
+                    backoff, is_failing = Backoff(None), False
+                    async for events in changes:
+                        pending = [(event, pending_member(event.key)) for event in events]
+                        for event, member in pending:
+                            if member is not None and event.record is not None:
+                                self._summarizer.noticed(member)
+                        if any(member is None for _, member in pending):
+                            await self._catch_up()
             except StorageError as error:
-                _log.warn("index.build.failed", exception=error, retry_s=_RETRY_S)
-                await asyncio.sleep(_RETRY_S)
+                if not is_failing:  # One line for an outage, however long it lasts.
+                    warn_unless_told(_log, "index.build.failed", error)
+                is_failing = True
+                await backoff.pause()
 
     async def _settle(self, namespace: str) -> None:
         self._metrics.working.inc()

@@ -15,3 +15,6 @@ class IndexMetrics:
         self.built = registry.counter(
             "holdfast.index.built", "Documents that were added to an index in the background.", ("namespace",)
         )
+        self.summaries = registry.counter(
+            "holdfast.index.summaries", "Summaries of large documents that were made in the background."
+        ).labels()

@@ -66,8 +66,6 @@ class IndexReader:
         self._states = states
         self._namespace = namespace
         self._prefix = index_prefix(namespace)
-        # A local store shows one moment to whoever reads it without waiting in between.
-        self._is_local = store.url.partition("://")[0] in ("mem", "disk")
 
     async def is_empty(self) -> bool:
         return not await self._range(self._prefix, self._prefix + _END, 1)
@@ -154,7 +152,8 @@ class IndexReader:
     # -- reading
 
     async def _batch(self, sources: Sources, after_key: str, chunk: int) -> Batch | None:
-        if self._is_local:
+        if not self._store.is_shared:
+            # It shows one moment to a reader that does not wait in between.
             return await self._read(self._store, self._range, sources, after_key, chunk)
 
         async def read(tx: Transaction) -> Batch | None:

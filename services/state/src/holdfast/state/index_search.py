@@ -4,7 +4,7 @@ from contextlib import aclosing
 from typing import Final
 
 from holdfast.lql.selector import Selector
-from holdfast.state.index_plan import Planner
+from holdfast.state.index_plan import Plan, Planner
 from holdfast.state.index_reader import Batch, IndexReader
 from holdfast.state.index_writer import IndexWriter
 from holdfast.state.query_scan import Candidate, Candidates, scan
@@ -26,17 +26,12 @@ class IndexSearch:
     def reader(self, namespace: str) -> IndexReader:
         return IndexReader(self._store, self._index.states, namespace)
 
+    def plan(self, selector: Selector, now_ns: int) -> Plan:
+        return Planner(self._index.terms, now_ns=now_ns).plan(selector)
+
     async def candidates(
-        self,
-        namespace: str,
-        selector: Selector,
-        after_key: str,
-        *,
-        limit: int,
-        wants_documents: bool,
-        now_ns: int,
+        self, namespace: str, plan: Plan, after_key: str, *, limit: int, wants_documents: bool
     ) -> Candidates:
-        plan = Planner(self._index.terms, now_ns=now_ns).plan(selector)
         chunk = max(_CHUNK_MIN, limit + 1)
         if plan is not None:
             async with aclosing(self.reader(namespace).batches(plan, after_key, chunk)) as batches:

@@ -8,12 +8,13 @@ An entry is the middle of a key ("index", namespace, path, kind, …, key), in t
     (path, LONG_TEXT, prefix, hash)   the same, if it is long
     (path, NUMBER, float)             besides the text: a number, or a text that reads as one, rounded
     (path, MOMENT, seconds)           besides the text: a date or time, rounded down
-    ("", PARTIAL)                     no entry but this one: the document has too much to say
+    ("", PARTIAL)                     no entry but this one: the document has too much to say; `index_summary` may say it
 
 The path is a JSON pointer in which every array element is `~2`: `/items/~2/sku`. With a secret, as in an encrypted store,
 no value stands in an entry: TEXT holds a keyed hash of the text, and there are no other entries for scalars.
 """
 
+from collections.abc import Callable
 from hashlib import blake2b, sha256
 from typing import Final
 
@@ -24,7 +25,7 @@ from holdfast.lql.pointer import escaped
 from holdfast.lql.temporal import NANOS_PER_S, parse_temporal
 from holdfast.storage.keys import pack
 
-_FORMAT: Final = "1"  # To be raised with every change of what is written for a document.
+_FORMAT: Final = "2"  # To be raised with every change of what is written for a document.
 ENTRIES_MAX: Final = 512
 ELEMENT: Final = "/~2"
 TEXT_BYTES_MAX: Final = 64
@@ -88,8 +89,12 @@ class Terms:
 
     def __init__(self, secret: bytes | None = None) -> None:
         self._secret = secret
-        self._root = Place()
+        self.root = Place()
         self._made_count = 0
+
+    @property
+    def secret(self) -> bytes | None:
+        return self._secret
 
     @property
     def format(self) -> str:
@@ -113,7 +118,7 @@ class Terms:
         if not isinstance(document, dict):
             return NOTHING  # Nothing but the empty selector matches it.
         entries: set[bytes] = set()
-        containers: list[tuple[Place, dict[str, Value] | list[Value]]] = [(self._root, document)]
+        containers: list[tuple[Place, dict[str, Value] | list[Value]]] = [(self.root, document)]
         while containers:
             place, container = containers.pop()
             if isinstance(container, dict):
@@ -123,7 +128,7 @@ class Terms:
                 children = [(below, value) for value in container]
             for child, value in children:
                 if isinstance(value, str):
-                    self._add_text(entries, child.head, value)
+                    self.add_text(entries.add, child.head, value)
                 elif value is True or value is False:
                     entries.add(self.text_entry(child.head, "true" if value else "false"))
                 elif isinstance(value, dict | list):
@@ -147,24 +152,24 @@ class Terms:
             return head + TEXT + element(raw)
         return head + LONG_TEXT + element(raw[:TEXT_BYTES_MAX]) + element(sha256(raw).digest()[:_HASH_BYTES])
 
-    def _add_text(self, entries: set[bytes], head: bytes, text: str) -> None:
+    def add_text(self, add: Callable[[bytes], None], head: bytes, text: str) -> None:
         """A text, or a number as it is spelled."""
-        entries.add(self.text_entry(head, text))
+        add(self.text_entry(head, text))
         if self._secret is not None:
             return
         if isinstance(text, Number):
-            entries.add(head + NUMBER + number_element(float(text)))
+            add(head + NUMBER + number_element(float(text)))
         elif text[:1] in _NUMBER_STARTS:
             number = parse_float(text)
             if number is not None:
-                entries.add(head + NUMBER + number_element(number))
+                add(head + NUMBER + number_element(number))
             moment = parse_temporal(text)
             if moment is not None:
-                entries.add(head + MOMENT + moment_element(moment.instant_ns))
+                add(head + MOMENT + moment_element(moment.instant_ns))
 
     def _count(self, made_count: int) -> None:
         """Names that no document uses any more must not stay for ever."""
         self._made_count += made_count
         if self._made_count > _PLACES_MAX:
             self._made_count = 0
-            self._root = Place()
+            self.root = Place()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from holdfast.state.index_state import IndexStates
+from holdfast.state.index_summaries import Summaries, is_large
 from holdfast.state.index_terms import NOTHING, ONLY_PARTIAL, Terms
 from holdfast.state.query_visibility import is_visible
 from holdfast.storage.codec.encoded import term_secret
@@ -41,6 +42,7 @@ class IndexWriter:
     def __init__(self, store: Store) -> None:
         self.states = IndexStates(store)
         self.terms = Terms(term_secret(store))
+        self.summaries = Summaries(store, self.terms.format)
         self._known: OrderedDict[str, frozenset[bytes]] = OrderedDict()
 
     async def publish(self, tx: Transaction, changes: Sequence[Change]) -> None:
@@ -49,7 +51,10 @@ class IndexWriter:
         for change in changes:
             namespace = change.member.namespace
             phase = (await self.states.get(tx, namespace)).phase
-            if phase not in (IndexState.READY, IndexState.BUILDING):
+            is_indexed = phase in (IndexState.READY, IndexState.BUILDING)
+            if is_large(change.before) or is_large(change.after):
+                self._publish_large(tx, change, is_indexed=is_indexed)
+            if not is_indexed:
                 continue
             added, removed = self._difference(change, left, is_built=phase == IndexState.READY)
             if len(added) + len(removed) > left:
@@ -63,8 +68,18 @@ class IndexWriter:
             for entry in removed:
                 tx.delete(index_key(prefix, entry, change.member.key))
 
+    def _publish_large(self, tx: Transaction, change: Change, *, is_indexed: bool) -> None:
+        """A summary takes long to make, so it follows the commit; until it is there, queries read the document."""
+        is_summarized = is_indexed and is_large(change.after) and is_visible(change.member.key, change.after)
+        if not is_summarized:
+            self.summaries.forget(tx, change.member)
+        elif change.before.etag != change.after.etag or change.before.is_hidden:
+            self.summaries.want(tx, change.member)
+
     def add(self, tx: Transaction, member: Member, document: Document) -> int:
         """Everything about a document that was published before there was an index; the number of writes."""
+        if is_large(document) and is_visible(member.key, document):
+            self.summaries.want(tx, member)
         entries = self._entries(member.key, document)
         prefix = index_prefix(member.namespace)
         for entry in entries:
@@ -90,8 +105,8 @@ class IndexWriter:
     def _entries(self, key: str, document: Document) -> frozenset[bytes]:
         if not is_visible(key, document):
             return NOTHING
-        if document.content.HasField("blob"):
-            return ONLY_PARTIAL  # Reading it would take longer than a publish may.
+        if is_large(document):
+            return ONLY_PARTIAL  # Reading it would take longer than a publish may; its summary follows.
         known = self._known.get(document.etag)
         if known is None:
             known = self._known[document.etag] = self.terms.of_text(document.content.inline)

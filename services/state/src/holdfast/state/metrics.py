@@ -1,4 +1,4 @@
-"""The metrics of attachments."""
+"""The metrics of attachments and of retention."""
 
 from holdfast.common.metrics import Registry
 from holdfast.common.operation_metrics import OperationMetrics
@@ -27,4 +27,19 @@ class AttachmentMetrics:
         ).labels()
         self.deleted_items = registry.counter(
             "holdfast.attachments.delete_all.items", "Attachments that were deleted with all of their key."
+        ).labels()
+
+
+class RetentionMetrics:
+    """What went because nobody used it."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.documents = registry.counter(
+            "holdfast.retention.documents.removed",
+            "Documents that were removed because nobody used their key.",
+        ).labels()
+        self.freed_bytes = registry.counter(
+            "holdfast.retention.freed.bytes",
+            "Bytes of the documents and attachments that retention removed.",
+            unit="By",
         ).labels()

@@ -5,6 +5,7 @@ document or with what was wrong, then the document.
 """
 
 import json
+import signal
 import sys
 
 from holdfast.lql.application import apply_mutations
@@ -12,7 +13,11 @@ from holdfast.lql.errors import LqlError
 
 
 def main() -> None:
-    order = json.loads(sys.stdin.buffer.readline())
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # A server that died leaves its workers nothing to say.
+    order_line = sys.stdin.buffer.readline()
+    if not order_line:
+        return  # Whoever asked is gone.
+    order = json.loads(order_line)
     document = sys.stdin.buffer.read()
     try:
         changed = apply_mutations(document, order["expressions"], now_ns=order["now_ns"])

@@ -61,7 +61,7 @@ class MutationService:
 
     async def parse(self, expressions: Sequence[str]) -> Mutations:
         """Raises InvalidMutations."""
-        now_ns = int(self._clock.wall_s() * 1e9)
+        now_ns = int(self._clock.now_s() * 1e9)
         if _are_quick(expressions):
             parsed = parse_mutations(expressions, now_ns=now_ns)
         else:

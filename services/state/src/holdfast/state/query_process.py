@@ -6,18 +6,16 @@ it one after the other; here none is ever whole.
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from typing import Final
 
 from holdfast.lql.selector import Selector
 from holdfast.lql.selector_json import selector_to_json
 from holdfast.state.errors import QueryUnavailable
+from holdfast.state.worker_process import WorkerProcess, module_command
 
 TIMEOUT_S: Final = 120.0
-_COMMAND: Final = (sys.executable, "-m", "holdfast.state.query_worker")
+_COMMAND: Final = module_command("holdfast.state.query_worker")
 
 
 class LargeMatcher:
@@ -25,68 +23,39 @@ class LargeMatcher:
 
     def __init__(self, selector: Selector, turns: asyncio.Semaphore, *, now_ns: int) -> None:
         self._turns = turns
+        self._has_turn = False
         self._selector = selector
         self._now_ns = now_ns
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = WorkerProcess(_COMMAND)
 
     async def matches(self, document: AsyncIterator[bytes], size_bytes: int) -> bool:
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                process = self._process or await self._start()
-                return await _ask(process, document, size_bytes)
+                if not self._process.is_open:
+                    await self._start()
+                await self._process.write(b"%d\n" % size_bytes)
+                await self._process.write_document(document)
+                return await self._process.read(1) == b"1"
         except TimeoutError:
             raise QueryUnavailable(f"matching a large document took longer than {TIMEOUT_S:.0f} s") from None
         except BrokenPipeError:
-            raise _broken_off() from None
+            raise QueryUnavailable(
+                "the process that matches large documents ended before its time; memory may be short"
+            ) from None
 
     async def aclose(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            await asyncio.to_thread(_end, process)
+        await self._process.aclose()
+        if self._has_turn:
+            self._has_turn = False
             self._turns.release()
 
-    async def _start(self) -> "subprocess.Popen[bytes]":
-        await self._turns.acquire()
-        starting = asyncio.create_task(
-            asyncio.to_thread(subprocess.Popen, _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        )
+    async def _start(self) -> None:
+        if not self._has_turn:
+            await self._turns.acquire()
+            self._has_turn = True
         try:
-            process = await asyncio.shield(starting)
-        except asyncio.CancelledError:
-            self._process = await starting  # It is on its way already; `aclose` ends it.
-            raise
+            await self._process.open()
         except OSError as error:
-            self._turns.release()
             raise QueryUnavailable(f"no process for a large document: {error.strerror}") from error
-        self._process = process
         order = {"selector": selector_to_json(self._selector), "now_ns": self._now_ns}
-        assert process.stdin is not None
-        await asyncio.to_thread(process.stdin.write, json.dumps(order).encode() + b"\n")
-        return process
-
-
-async def _ask(process: "subprocess.Popen[bytes]", document: AsyncIterator[bytes], size_bytes: int) -> bool:
-    assert process.stdin is not None and process.stdout is not None
-    await asyncio.to_thread(process.stdin.write, b"%d\n" % size_bytes)
-    async for piece in document:
-        await asyncio.to_thread(process.stdin.write, piece)
-    await asyncio.to_thread(process.stdin.flush)
-    answer = await asyncio.to_thread(process.stdout.read, 1)
-    if not answer:
-        raise _broken_off()
-    return answer == b"1"
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            with suppress(BrokenPipeError):  # What was not written yet; nobody reads it any more.
-                pipe.close()
-    process.wait()
-
-
-def _broken_off() -> QueryUnavailable:
-    return QueryUnavailable(
-        "the process that matches large documents ended before its time; memory may be short"
-    )
+        await self._process.write(json.dumps(order).encode() + b"\n")

@@ -8,7 +8,9 @@ from typing import NamedTuple
 from holdfast.common.clock import SteadyClock
 from holdfast.lql.temporal import NANOS_PER_S, format_utc
 from holdfast.state.errors import IndexUnavailable
+from holdfast.state.index_plan import Plan
 from holdfast.state.index_search import IndexSearch
+from holdfast.state.index_summaries import is_large
 from holdfast.state.namespace_config import NamespaceService, engine_of
 from holdfast.state.query_engine import Engine
 from holdfast.state.query_match import DocumentMatcher
@@ -63,10 +65,11 @@ class QueryService:
         after_key = decode_cursor(engine, query.cursor)
         now_ns = self._now_ns()
         matcher = DocumentMatcher(self._state, query.selector, self._processes, now_ns=now_ns)
+        plan = self._search.plan(query.selector, now_ns) if engine is Engine.INDEX else None
         index_seq = self._store.revision
         try:
-            async with aclosing(self._candidates(engine, query, after_key, now_ns)) as candidates:
-                matches, has_more, seen_count = await self._collect(query, matcher, candidates)
+            async with aclosing(self._candidates(query, after_key, plan, engine)) as candidates:
+                matches, has_more, seen_count = await self._collect(query, matcher, candidates, plan)
         finally:
             await matcher.aclose()
         cursor = encode_cursor(engine, matches[-1].key) if has_more else ""
@@ -91,10 +94,15 @@ class QueryService:
         matcher = DocumentMatcher(self._state, page.query.selector, self._processes, now_ns=self._now_ns())
         try:
             for key, held in page.matches:
-                document = held or await DOCUMENTS.get(self._store, namespace, key)
+                document = held
+                if held is None or is_large(
+                    held
+                ):  # What a large one refers to may be gone before its turn comes.
+                    document = await DOCUMENTS.get(self._store, namespace, key)
                 if document is None or not is_visible(key, document):
                     continue
-                if held is not None or await matcher.matches(Member(namespace, key), document):
+                is_known = held is not None and held.etag == document.etag
+                if is_known or await matcher.matches(Member(namespace, key), document):
                     yield key, document
         finally:
             await matcher.aclose()
@@ -104,7 +112,7 @@ class QueryService:
         return self._state.open_content(Member(namespace, key), document.content)
 
     async def _collect(
-        self, query: QueryRequest, matcher: DocumentMatcher, candidates: Candidates
+        self, query: QueryRequest, matcher: DocumentMatcher, candidates: Candidates, plan: Plan
     ) -> tuple[list[Match], bool, int]:
         """The matches of one page, whether others may follow, and how many documents were looked at."""
         matches: list[Match] = []
@@ -114,7 +122,7 @@ class QueryService:
                 if len(matches) == query.limit:
                     return matches, True, seen_count
                 seen_count += 1
-                if not await self._is_match(query, matcher, candidate):
+                if not await self._is_match(query, matcher, candidate, plan):
                     continue
                 document = candidate.document if query.returns_documents else None
                 if document is not None:
@@ -123,21 +131,21 @@ class QueryService:
                 matches.append(Match(candidate.key, document))
         return matches, False, seen_count
 
-    async def _is_match(self, query: QueryRequest, matcher: DocumentMatcher, candidate: Candidate) -> bool:
+    async def _is_match(
+        self, query: QueryRequest, matcher: DocumentMatcher, candidate: Candidate, plan: Plan
+    ) -> bool:
         if candidate.is_sure or candidate.document is None:
             return candidate.is_sure
-        return await matcher.matches(Member(query.namespace, candidate.key), candidate.document)
+        member = Member(query.namespace, candidate.key)
+        if not await self._state.index.summaries.may_match(member, candidate.document, plan):
+            return False
+        return await matcher.matches(member, candidate.document)
 
-    def _candidates(self, engine: Engine, query: QueryRequest, after_key: str, now_ns: int) -> Candidates:
+    def _candidates(self, query: QueryRequest, after_key: str, plan: Plan, engine: Engine) -> Candidates:
         if engine is Engine.SCAN:
             return scan(self._store, query.namespace, after_key)
         return self._search.candidates(
-            query.namespace,
-            query.selector,
-            after_key,
-            limit=query.limit,
-            wants_documents=query.returns_documents,
-            now_ns=now_ns,
+            query.namespace, plan, after_key, limit=query.limit, wants_documents=query.returns_documents
         )
 
     async def _metadata(self, query: QueryRequest) -> dict[str, str]:
@@ -152,4 +160,4 @@ class QueryService:
         return metadata
 
     def _now_ns(self) -> int:
-        return int(self._clock.wall_s() * NANOS_PER_S)
+        return int(self._clock.now_s() * NANOS_PER_S)

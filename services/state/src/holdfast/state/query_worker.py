@@ -5,6 +5,7 @@ each one that matches, `0` for each that does not.
 """
 
 import json
+import signal
 import sys
 
 from holdfast.lql.document import parse_document
@@ -14,6 +15,7 @@ from holdfast.lql.selector_json import selector_from_json
 
 
 def main() -> None:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # A server that died leaves its workers nothing to say.
     order_line = sys.stdin.buffer.readline()
     if not order_line:
         return  # Whoever asked is gone.
@@ -21,6 +23,8 @@ def main() -> None:
     matcher = Matcher(selector_from_json(order["selector"]), now_ns=order["now_ns"])
     while line := sys.stdin.buffer.readline():
         document = sys.stdin.buffer.read(int(line))
+        if len(document) < int(line):
+            return  # The server is gone.
         sys.stdout.buffer.write(b"1" if _is_match(matcher, document) else b"0")
         sys.stdout.buffer.flush()
 

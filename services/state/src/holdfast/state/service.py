@@ -10,19 +10,20 @@ from hashlib import sha256
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
 from holdfast.state import attachment_records, staging
+from holdfast.state.emptiness import empty_key, note_emptiness
 from holdfast.state.fields import ExpectedBody
 from holdfast.state.holding import STAGE_COSTS, Holding, read_holding, write_stage
 from holdfast.state.index_writer import Change, IndexWriter
 from holdfast.state.intake import take_document
 from holdfast.state.staging import ANYTHING, NOTHING, Expectation, View
-from holdfast.storage.intake import INLINE_BYTES_MAX, Content, Intake, pieces_of
+from holdfast.storage.intake import INLINE_BYTES_MAX, Content, Intake, payload_of, pieces_of
 from holdfast.storage.layers import DOCUMENTS, STAGES
 from holdfast.storage.layers_pb2 import Document, Stage
 from holdfast.storage.leasing import Claim
 from holdfast.storage.port import Store, Transaction
 from holdfast.storage.records_pb2 import Payload
 from holdfast.storage.resource import Decision, Member
-from holdfast.storage.tables import blob_message, blob_ref
+from holdfast.storage.tables import blob_ref
 
 
 class StateService:
@@ -159,6 +160,7 @@ class StateService:
                 document = await DOCUMENTS.get(tx, *member) or NOTHING
                 published = staging.published(document, stage, self._clock.now_ms() // 1000)
                 DOCUMENTS.put(tx, published, *member, blobs=staging.blobs_of(published))
+                note_emptiness(tx, member, document, published)
                 changes.append(Change(member, document, published))
         if changes:
             await self.index.publish(tx, changes)
@@ -180,13 +182,17 @@ class StateService:
         """The document goes, and all that belongs to it or is staged for it under this transaction."""
         await self.apply(tx, txn_id, Decision.ROLLBACK, [member])
         document = await DOCUMENTS.get(tx, *member)
-        if document is None:
-            return
+        if document is not None:
+            await self.forget_document(tx, member, document, txn_id)
+
+    async def forget_document(self, tx: Transaction, member: Member, document: Document, txn_id: str) -> None:
+        """As a removal, under a transaction id that has staged nothing; and not even the version is left."""
         removal = staging.removed(document, Stage(version=document.version))
         assert removal is not None, "something staged can always be removed"
         STAGES.put(tx, removal, txn_id, *member)
         await self.apply(tx, txn_id, Decision.COMMIT, [member])
         DOCUMENTS.delete(tx, *member)
+        tx.delete(empty_key(member))
 
     # -- small parts
 
@@ -199,17 +205,11 @@ class StateService:
 
 async def _stage_content(tx: Transaction, holding: Holding, content: Content, is_hidden: bool | None) -> View:
     document = holding.document
-    staged = staging.updated(document, holding.stage, _payload(content), content.sha256.hex())
+    staged = staging.updated(document, holding.stage, payload_of(content), content.sha256.hex())
     if is_hidden is not None:
         staged = staging.hidden(document, staged, is_hidden)
     await write_stage(tx, holding, staged)
     return staging.staged_view(document, staged)
-
-
-def _payload(content: Content) -> Payload:
-    if content.blob is None:
-        return Payload(inline=content.inline, size_bytes=content.size_bytes)
-    return Payload(blob=blob_message(content.blob), size_bytes=content.size_bytes)
 
 
 def _blob_context(member: Member) -> str:
