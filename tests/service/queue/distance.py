@@ -17,7 +17,7 @@ class DistantStore(LocalStore):
     def __init__(self) -> None:
         options = StoreOptions()
         super().__init__(url="mem://", shelf=MemoryShelf(), options=options)
-        self.attach(MemoryBlobs(self, options))
+        self.attach(MemoryBlobs(self, self.clock))
         self.is_open = asyncio.Event()
         self.is_open.set()
         self._holds: list[asyncio.Event] = []

@@ -6,9 +6,11 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 
-from holdfast.queue.limits import QueueLimits
+from holdfast.common.settings import PlaneSettings
+from holdfast.queue.limits import QueueLimits, limits_of
 from holdfast.queue.messages import EnqueueOrder
 from holdfast.storage.disk.store import open_disk
+from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Record, Store
 from tests.service.queue.words import ORDERS, Queue
@@ -31,12 +33,14 @@ class CountingStore:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.cost = Cost(0, 0, 0)
+        self.page_max = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     async def range(self, start: bytes, end: bytes | None, **options: Any) -> list[Record]:
         records = await self._store.range(start, end, **options)
+        self.page_max = max(self.page_max, len(records))
         ranges, total, gets = self.cost
         self.cost = Cost(ranges + 1, total + len(records), gets)
         return records
@@ -81,3 +85,16 @@ async def test_what_waits_costs_nothing(tmp_path: Path, deep: int) -> None:
             costs.append(await cost_of_work(store))
 
     assert costs[0] == costs[1]
+
+
+@pytest.mark.parametrize("page", [7, 20])
+async def test_so_many_messages_are_read_at_once_as_the_setting_says(page: int) -> None:
+    async with open_memory(StoreOptions()) as store:
+        await fill(store, 200)
+        counting = CountingStore(store)
+        queue = Queue(cast(Store, counting), limits_of(PlaneSettings.isolated(queue_list_page_size=page)))
+
+        for _ in range(50):
+            await queue.ack(await queue.dequeue())
+
+    assert counting.page_max == page

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast.leases.service import Grant
+from holdfast.leases.grant import Grant
 from holdfast.queue.errors import MessageLeaseMismatch, MessageNotFound, NoMessages
 from holdfast.queue.messages import ExtendOrder, StateClaim
 from holdfast.queue.records import member_of_state

@@ -1,6 +1,7 @@
 """A random walk through the life of messages, compared step by step with a list that is searched in full."""
 
 import asyncio
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from hypothesis.stateful import (
 )
 
 from holdfast.common.errors import HoldfastError
-from holdfast.leases.service import Wish
+from holdfast.leases.grant import Wish
 from holdfast.queue.errors import MessageLeaseExpired, MessageLeaseMismatch, MessageNotFound, NoMessages
 from holdfast.queue.limits import QueueLimits
 from holdfast.queue.messages import Delivery, ExtendOrder, NackIntent
@@ -117,6 +118,10 @@ class QueueMachine(RuleBasedStateMachine):
     def now_ms(self) -> int:
         return self.queue.steady.now_ms()
 
+    def end_ms(self, seconds: int) -> int:
+        """Ends are whole seconds; what does not wait needs none."""
+        return math.ceil((self.now_ms + seconds * 1000) / 1000) * 1000 if seconds else self.now_ms
+
     def teardown(self) -> None:
         self.runner.run(self.running.__aexit__(None, None, None))
         self.runner.run(self.opened.__aexit__(None, None, None))
@@ -139,9 +144,9 @@ class QueueMachine(RuleBasedStateMachine):
             self.model.messages[message.message_id] = Modelled(
                 message.message_id,
                 priority,
-                self.now_ms + delay_s * 1000,
+                self.end_ms(delay_s),
                 max_attempts,
-                self.now_ms + ttl_s * 1000 if ttl_s else None,
+                self.end_ms(ttl_s) if ttl_s else None,
             )
 
     # -- consumers
@@ -166,7 +171,7 @@ class QueueMachine(RuleBasedStateMachine):
         message.attempts += 1
         message.token += 1
         message.lease_id = delivery.lease_id
-        message.expires_at_ms = self.now_ms + visibility_s * 1000
+        message.expires_at_ms = self.end_ms(visibility_s)
         assert delivery.fencing_token == message.token
         assert delivery.message.attempts == message.attempts
         assert delivery.message.failure_attempts == message.failures
@@ -190,7 +195,7 @@ class QueueMachine(RuleBasedStateMachine):
         if self._settles(delivery, message, self.queue.nack(current, delay_s=delay_s, intent=intent)):
             self.model.put_back(
                 message,
-                self.now_ms + delay_s * 1000,
+                self.end_ms(delay_s),
                 self.now_ms,
                 is_failure=intent is NackIntent.FAILURE,
             )
@@ -201,7 +206,7 @@ class QueueMachine(RuleBasedStateMachine):
         delivery, message = data.draw(st.sampled_from(self.claimed))
         order = ExtendOrder(claim(delivery)._replace(meta_etag=""), seconds)
         if self._settles(delivery, message, self.queue.service.extend(order)):
-            message.expires_at_ms = self.now_ms + seconds * 1000
+            message.expires_at_ms = self.end_ms(seconds)
 
     @precondition(lambda self: self.claimed)
     @rule(data=st.data())

@@ -12,7 +12,7 @@ from tests.service.queue.words import Queue
 def store_over(shelf: MemoryShelf) -> LocalStore:
     options = StoreOptions()
     store = LocalStore(url="mem://", shelf=shelf, options=options)
-    store.attach(MemoryBlobs(store, options))
+    store.attach(MemoryBlobs(store, store.clock))
     return store
 
 

@@ -9,6 +9,7 @@ import pytest
 from holdfast.queue.errors import MessageNotFound, NoMessages
 from holdfast.queue.limits import QueueLimits
 from holdfast.queue.messages import Delivery
+from holdfast.queue.records import deadline_bounds
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.postgres.store import open_postgres
 from tests.service.queue.words import ORDERS, Queue
@@ -110,3 +111,20 @@ async def test_a_consumer_that_hangs_up_at_any_moment_of_its_claim_keeps_nothing
 
     assert delivery.message.message_id == message.message_id
     assert delivery.message.attempts == 1
+
+
+async def test_a_message_whose_process_is_gone_still_ends_at_its_deadline(postgres_url: str) -> None:
+    """It is told of it when it comes in, not after a minute."""
+    async with AsyncExitStack() as stack:
+        stores = [
+            await stack.enter_async_context(open_postgres(postgres_url, StoreOptions())) for _ in range(2)
+        ]
+        here, there = [Queue(store, has_own_clock=False) for store in stores]
+        await stack.enter_async_context(there.service.running())
+        async with here.service.running():
+            await here.enqueue(ttl_s=2)
+
+        start, end = deadline_bounds()
+        async with asyncio.timeout(20), stores[1].watch(start, end) as changes:
+            while await stores[1].range(start, end, limit=1):
+                await anext(changes)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.common.ids import new_xid
-from holdfast.leases.service import Grant, Wish
+from holdfast.leases.grant import Grant, Wish
 from holdfast.queue.errors import InvalidTxn, MessageLeaseMismatch, MetadataChanged, NoMessages, StateNotFound
 from holdfast.queue.messages import Delivery, DequeueOrder, ExtendOrder, NackOrder, StateClaim
 from holdfast.queue.records import member_of_message, member_of_state

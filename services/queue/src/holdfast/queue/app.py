@@ -20,6 +20,7 @@ from holdfast.queue.metrics import QueueMetrics
 from holdfast.queue.service import QueueService
 from holdfast.queue.settings import QueueSettings
 from holdfast.queue.stateless import StatelessNeighbour
+from holdfast.queue.withdrawal import GiveBackRoutes
 from holdfast.storage.hosting import build_store_app
 from holdfast.storage.port import Store
 from holdfast.storage.remote_decision import RemoteDecider
@@ -61,14 +62,15 @@ class QueuePart:
         self._open_keepers = open_keepers
         self._doors = QueueDoors(settings, drain, QueueMetrics(registry))
         self._resource = ResourceRoutes()
+        self._give_back = GiveBackRoutes()
 
     @property
     def routers(self) -> Sequence[ExpressRouter]:
-        return *self._doors.routers, self._resource.router
+        return *self._doors.routers, self._resource.router, self._give_back.router
 
     @asynccontextmanager
     async def running(self, store: Store) -> AsyncIterator[None]:
-        clock = SteadyClock()
+        clock = store.clock
         decider = RemoteDecider(
             self._peers.upstream(Role.TXN),
             owns_messages=True,
@@ -83,6 +85,7 @@ class QueuePart:
             self._resource.apply = brought.apply
             self._resource.keep = brought.keep
             self._doors.open(queue)
+            self._give_back.service = queue
             async with queue.running():
                 yield
 

@@ -7,9 +7,9 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from holdfast.common import failpoint
-from holdfast.common.clock import SteadyClock
+from holdfast.common.clock import SteadyClock, end_ms
 from holdfast.common.ids import uuid7
-from holdfast.queue import records
+from holdfast.queue import records, rules
 from holdfast.queue.deadlines import Deadlines
 from holdfast.queue.dispatchers import Dispatchers
 from holdfast.queue.errors import BatchTooLarge
@@ -24,14 +24,12 @@ from holdfast.queue.messages import (
 )
 from holdfast.queue.pages import CACHED_MESSAGE_BYTES_MAX
 from holdfast.queue.records import Writes, keys_of
-from holdfast.queue.view import WallTime, message_view
+from holdfast.queue.view import message_view
 from holdfast.queue.window import Entry
 from holdfast.storage.errors import InvalidBatch, StorageError
-from holdfast.storage.intake import Content
+from holdfast.storage.intake import Content, payload_of
 from holdfast.storage.layers_pb2 import MessageState, QueueMessage, QueuePolicy
 from holdfast.storage.port import Store
-from holdfast.storage.records_pb2 import Payload
-from holdfast.storage.tables import blob_message
 
 
 class Arrival(NamedTuple):
@@ -78,9 +76,8 @@ class Arrivals:
             for (order, content), policy in zip(orders, policies, strict=True)
         ]
         await self._commit(writes, arrivals)
-        time = WallTime(self._clock)
         return [
-            message_view(arrival.address, arrival.message_id, arrival.message, arrival.state, time)
+            message_view(arrival.address, arrival.message_id, arrival.message, arrival.state)
             for arrival in arrivals
         ]
 
@@ -93,14 +90,14 @@ class Arrivals:
             visibility_s=order.visibility_s or policy.visibility_s or self._limits.visibility_s_default,
             content_type=order.content_type,
             attributes=order.attributes,
-            payload=_payload(content),
+            payload=payload_of(content),
         )
         state = MessageState(
             max_attempts=order.max_attempts or policy.max_attempts or self._limits.max_attempts_default,
-            deadline_ms=now_ms + ttl_s * 1000 if ttl_s else 0,
+            deadline_ms=end_ms(now_ms, ttl_s) if ttl_s else 0,
             correlation_id=order.correlation_id,
             priority=max(PRIORITY_MIN, min(PRIORITY_MAX, order.priority)),
-            visible_at_ms=now_ms + int(order.delay_s * 1000),
+            visible_at_ms=rules.visible_from_ms(order.delay_s, now_ms),
         )
         message_id = uuid7()
         place = records.add_new(writes, keys_of(order.address), message_id, message, state)
@@ -140,9 +137,3 @@ class Arrivals:
             return
         if record is not None:
             self._tell(arrivals, record.mod_revision)
-
-
-def _payload(content: Content) -> Payload:
-    if content.blob is None:
-        return Payload(inline=content.inline, size_bytes=content.size_bytes)
-    return Payload(blob=blob_message(content.blob), size_bytes=content.size_bytes)

@@ -2,12 +2,15 @@
 
 from collections.abc import AsyncIterator
 
+from pydantic_core import from_json
+
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.message import JSON_HEADERS, Answer, AnyAnswer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.undo import Repeat
 from holdfast.common.names import InvalidNamespace
 from holdfast.common.settings import PlaneSettings
-from holdfast.queue.errors import BatchTooLarge, MessageNotFound
+from holdfast.queue.errors import BatchTooLarge, InvalidTxn, MessageNotFound
 from holdfast.queue.fields import (
     InvalidQueueKey,
     MissingFields,
@@ -40,6 +43,7 @@ from holdfast.queue.schemas import (
     Settlement,
 )
 from holdfast.queue.service import QueueService
+from holdfast.queue.withdrawal import UNDO_DELIVERY
 from holdfast.storage.intake import pieces_of
 
 Result = dict[str, object]
@@ -64,7 +68,7 @@ class BatchRoutes:
             stream_handler=self.enqueue_stream,
             request_content=BATCH_CONTENT,
             response_model=EnqueueBatchAnswer,
-            errors=(InvalidContentType, MultipartError, *BAD_NAMES, BatchTooLarge),
+            errors=(InvalidContentType, MultipartError, *BAD_NAMES, InvalidTxn, BatchTooLarge),
             summary="Put many messages into queues in one commit: multipart, `meta` and `payload` in turn.",
             query_parameters=QUERY,
             body_limit_bytes=UNBOUNDED,
@@ -79,6 +83,7 @@ class BatchRoutes:
             request_example={"queue": "orders", "owner": "worker-1", "wait_seconds": 10, "page_size": 100},
             query_parameters=CONSUMER_QUERY,
             is_body_optional=True,
+            undo=UNDO_DELIVERY,
         )
         self.router.add(
             "/v1/queue/ackBatch",
@@ -88,6 +93,7 @@ class BatchRoutes:
             errors=(MissingFields, InvalidQueueKey, InvalidNamespace, BatchTooLarge),
             summary="Remove many messages; each result stands for itself.",
             request_example={"queue": "orders", "messages": [{"message_id": "…", "lease_id": "…"}]},
+            repeat=Repeat(_acked_before),
         )
 
     async def enqueue(self, request: Request, body: None) -> Answer:
@@ -136,6 +142,19 @@ class BatchRoutes:
             return claim_of(request, body, one, self._namespace_default, needs_etag=False)
         except MessageNotFound as error:
             return error
+
+
+def _acked_before(request: Request, status: int, body: bytes) -> Answer | None:
+    """Of a batch that was sent twice: what the second sending did not find, the first one removed."""
+    if status != 200:
+        return None
+    told = from_json(body)
+    results: list[Result] = [
+        {"message_id": one["message_id"], "acked": True} if one.get("error") == MessageNotFound.code else one
+        for one in told["results"]
+    ]
+    acked = sum(1 for result in results if result["acked"])
+    return json_answer({**told, "acked": acked, "results": results})
 
 
 def _result(one: Settlement, outcome: Acked | Exception) -> Result:

@@ -18,7 +18,7 @@ from holdfast.queue.ending import Endings
 from holdfast.queue.messages import Delivery, DequeueOrder
 from holdfast.queue.records import MESSAGES, Writes
 from holdfast.queue.rules import Fate
-from holdfast.queue.view import WallTime, delivery_view
+from holdfast.queue.view import delivery_view
 from holdfast.queue.window import Entry
 from holdfast.storage.errors import Conflict, StorageError
 from holdfast.storage.layers_pb2 import MessageState, QueueMessage
@@ -71,9 +71,8 @@ class Claims:
             claims.append(Claim(entry, place, state, message))
         if not claims or not await self._commit(queue, writes, claims):
             return []
-        time = WallTime(self._clock)
         return [
-            delivery_view(queue.address, entry.message_id, message, state, time)
+            delivery_view(queue.address, entry.message_id, message, state)
             for entry, _, state, message in claims
         ]
 

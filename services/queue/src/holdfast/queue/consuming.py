@@ -46,6 +46,12 @@ class Consumers:
 
     async def ready(self, queue: Dispatcher, order: DequeueOrder) -> list[Delivery]:
         """What may leave at once; nothing if somebody waits already."""
+        deliveries = await self._at_hand(queue, order)
+        if not deliveries and order.wait_s == 0 and await queue.look_in_store():
+            return await self._at_hand(queue, order)
+        return deliveries
+
+    async def _at_hand(self, queue: Dispatcher, order: DequeueOrder) -> list[Delivery]:
         if queue.is_full:
             raise QueueBusy("too many messages are delivered and not acknowledged", retry_after_s=1)
         while entries := await queue.take(_count_max(order)):

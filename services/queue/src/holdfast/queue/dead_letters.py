@@ -9,7 +9,7 @@ from holdfast.queue.dispatchers import Dispatchers
 from holdfast.queue.ending import Endings
 from holdfast.queue.messages import DeadLetter, QueueAddress
 from holdfast.queue.records import DEAD, keys_of
-from holdfast.queue.view import WallTime, dead_letter_view
+from holdfast.queue.view import dead_letter_view
 from holdfast.queue.window import Entry
 from holdfast.storage.keys import unpack
 from holdfast.storage.layers_pb2 import DeadLetterRecord, MessageState
@@ -33,13 +33,12 @@ class DeadLetters:
     async def list(self, address: QueueAddress, limit: int, after: str = "") -> list[DeadLetter]:
         """In order of message id, from behind `after` on."""
         await self._endings.finished(address)
-        time = WallTime(self._clock)
         listed: list[DeadLetter] = []
         start = keys_of(address).dead(after) + b"\x00" if after else None
         while len(listed) < limit:
             count_max = min(PAGE_LETTERS, limit - len(listed))
             rows = await DEAD.range(self._store, *address, limit=count_max, start=start)
-            listed += [dead_letter_view(address, str(row.parts[-1]), row.message, time) for row in rows]
+            listed += [dead_letter_view(address, str(row.parts[-1]), row.message) for row in rows]
             if len(rows) < count_max:
                 break
             start = rows[-1].record.key + b"\x00"

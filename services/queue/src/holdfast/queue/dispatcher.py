@@ -63,6 +63,7 @@ class Dispatcher:
         self.is_loaded = False
         self.consumers = 0  # In the line, or with a stream.
         self.watchers: set[Callable[[], None]] = set()
+        self._is_shared = store.is_shared
         self._pages = Pages(store, address, limits.page_entries)
         self._clock = clock
         self._surroundings = surroundings
@@ -134,6 +135,15 @@ class Dispatcher:
     def set_policy(self, policy: QueuePolicy) -> None:
         self.policy = policy
         self._pace = Pace(policy.deliveries_per_s, self._clock.now_ms())
+
+    async def look_in_store(self) -> bool:
+        """Nothing is ready here; another process may have sent what this one was not told of yet. Whether it has."""
+        if not self._is_shared or self.policy.is_paused or self.window.head() is not None:
+            return False
+        async with self._reading:
+            await self._read_ready(self.window)
+        self.pump()
+        return self.window.head() is not None
 
     async def _read_ready(self, window: Window) -> None:
         """One page of each priority: what a page shows of a priority is all of it but for the last one in it."""
@@ -329,6 +339,11 @@ class Dispatcher:
 
     def _on_timer(self) -> None:
         self._timer = None
+        self.pump()
+
+    def clock_stepped(self) -> None:
+        """The timer was set by the time before; what it waits for may be due."""
+        self.close()
         self.pump()
 
     def close(self) -> None:

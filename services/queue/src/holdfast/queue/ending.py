@@ -19,6 +19,7 @@ from holdfast.queue.window import Entry
 from holdfast.storage.layers_pb2 import DeadLetterRecord, MessageState, QueueMessage
 from holdfast.storage.port import Record, Store, Transaction
 from holdfast.storage.resource import Decision
+from holdfast.storage.trouble import warn_unless_told
 
 RETRY_S = 1.0
 
@@ -66,7 +67,7 @@ class Endings:
             if queue.window.get(entry.message_id) is entry:
                 await queue.read_again([entry])  # It was not to be ended after all, or is gone already.
         except HoldfastError as error:
-            _log.warn("queue.end.failed", reason=error.detail)
+            warn_unless_told(_log, "queue.end.failed", error)
             self.dispatchers.spawn(self._end_later(queue, entry))
 
     async def _end_later(self, queue: Dispatcher, entry: Entry) -> None:

@@ -55,7 +55,7 @@ class StateNotFound(HoldfastError):
 
 
 class InvalidTxn(HoldfastError):
-    """The transaction id is no xid."""
+    """The transaction id is no xid, or a message was to be sent inside a transaction."""
 
     code, status = "invalid_txn", 400
 

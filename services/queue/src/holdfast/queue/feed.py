@@ -4,31 +4,23 @@ A hint that saves failed claims and late deliveries; what is right is decided by
 process alone has only one thing to tell: that it recovered, and what was in doubt before may have happened.
 """
 
-import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
-from holdfast.common.logging import get_logger
 from holdfast.queue.dispatcher import Dispatcher
 from holdfast.queue.dispatchers import Dispatchers
 from holdfast.queue.messages import QueueAddress
 from holdfast.queue.records import POLICIES, READY, TAKEN
 from holdfast.queue.window import Entry, Place
-from holdfast.storage.errors import StorageError
+from holdfast.storage.following import Follower
 from holdfast.storage.keys import unpack
 from holdfast.storage.layers_pb2 import MessageState, QueuePolicy
 from holdfast.storage.port import Event, Store
 from holdfast.storage.tables import Table
 
-RETRY_S = 1.0
-_NOTHING = b""  # As both ends of a range.
-
-_log = get_logger("queue.dispatcher")
-
-
-def is_shared(store: Store) -> bool:
-    """Whether other processes may write to it as well."""
-    return urlsplit(store.url).scheme not in ("mem", "disk")
+_TABLES: tuple[Table[Any], ...] = (READY, TAKEN, POLICIES)
 
 
 class Feed:
@@ -38,37 +30,27 @@ class Feed:
         self._store = store
         self._dispatchers = dispatchers
 
-    async def run(self) -> None:
-        while True:
-            try:
-                if is_shared(self._store):
-                    await self._follow_others()
-                else:
-                    await self._follow_recovery()
-            except* StorageError as group:
-                _log.warn("queue.feed.interrupted", reason=str(group.exceptions[0]))
-            await asyncio.sleep(RETRY_S)
-            self._dispatchers.reset_all()  # What happened since was not told.
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for table in _TABLES:
+                follower = Follower(
+                    self._store,
+                    table.bounds(),
+                    on_events=partial(self._told, table),
+                    resync=self._resync,
+                    name=f"queue.feed.{table.name}",
+                )
+                await stack.enter_async_context(follower)
+            yield
 
-    async def _follow_others(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow(READY))
-            tasks.create_task(self._follow(TAKEN))
-            tasks.create_task(self._follow(POLICIES))
+    async def _resync(self) -> None:
+        """What happened before this moment was not told."""
+        self._dispatchers.reset_all()
 
-    async def _follow_recovery(self) -> None:
-        """Watching nothing costs nothing, and is interrupted like every watch."""
-        async with self._store.watch(_NOTHING, _NOTHING) as watch:
-            async for _ in watch:
-                pass
-
-    async def _follow(self, table: Table[Any]) -> None:
-        start, end = table.bounds()
-        async with self._store.watch(start, end) as watch:
-            self._dispatchers.reset_all()  # What happened before this moment was not told.
-            async for events in watch:
-                for event in events:
-                    self._tell(table, event)
+    def _told(self, table: Table[Any], events: list[Event]) -> None:
+        for event in events:
+            self._tell(table, event)
 
     def _tell(self, table: Table[Any], event: Event) -> None:
         _, namespace, name, *place = unpack(event.key)

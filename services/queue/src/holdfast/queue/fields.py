@@ -12,7 +12,7 @@ from holdfast.common.express.message import Request
 from holdfast.common.fields import namespace_of, owner_of, parse_int64
 from holdfast.common.names import NAME_BYTES_MAX
 from holdfast.common.wire_errors import invalid_body
-from holdfast.queue.errors import MessageNotFound
+from holdfast.queue.errors import InvalidTxn, MessageNotFound
 from holdfast.queue.messages import (
     CONTENT_TYPE_DEFAULT,
     DequeueOrder,
@@ -137,6 +137,10 @@ def enqueue_order(request: Request, meta: EnqueueMeta, namespace_default: str) -
     spelled = spelled_queue(request, meta)
     if not spelled:
         raise MissingQueue("queue is required")
+    if (meta.txn_id or request.query("txn_id") or request.header(b"x-txn-id") or "").strip():
+        raise InvalidTxn(
+            "messages cannot be sent inside a transaction yet: enqueue without txn_id, after the transaction is committed"
+        )
     return EnqueueOrder(
         QueueAddress(namespace_of(meta.namespace, namespace_default), queue_name(spelled)),
         request.correlation_id,

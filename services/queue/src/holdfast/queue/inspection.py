@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from holdfast.common.clock import SteadyClock
+from holdfast.common.clock import SteadyClock, unix_s
 from holdfast.queue import rules
 from holdfast.queue.dispatcher import Dispatcher
 from holdfast.queue.dispatchers import Dispatchers
 from holdfast.queue.messages import Availability, Body, Head, Message, QueueAddress, Stats
 from holdfast.queue.records import MESSAGES, READY
 from holdfast.queue.rules import Fate
-from holdfast.queue.view import WallTime, body_view, message_view
+from holdfast.queue.view import body_view, message_view
 from holdfast.queue.window import Entry, Order, Place
 from holdfast.storage.layers_pb2 import MessageState
 from holdfast.storage.port import Store
@@ -43,10 +43,9 @@ class Inspection:
         message = entry.message or await MESSAGES.get(self._store, *address, entry.message_id)
         if message is None:
             return None
-        time = WallTime(self._clock)
         age_ms = max(0, self._clock.now_ms() - message.enqueued_at_ms)
-        enqueued_at_s = time.unix_s(message.enqueued_at_ms)
-        return Head(entry.message_id, enqueued_at_s, time.unix_s(entry.due_ms), age_ms // 1000)
+        enqueued_at_s = unix_s(message.enqueued_at_ms)
+        return Head(entry.message_id, enqueued_at_s, unix_s(entry.due_ms), age_ms // 1000)
 
     async def watch(self, address: QueueAddress) -> AsyncIterator[Availability]:
         """The present state at once, then every change of it."""
@@ -61,7 +60,7 @@ class Inspection:
                 head_id = "" if entry is None else entry.message_id
                 if head_id != last:
                     last = head_id
-                    yield Availability(bool(head_id), head_id, int(self._clock.wall_s()))
+                    yield Availability(bool(head_id), head_id, unix_s(self._clock.now_ms()))
                 await changed.wait()
         finally:
             queue.watchers.discard(changed.set)
@@ -73,13 +72,12 @@ class Inspection:
         states = await self._visible(queue, limit)
         keys = {order.message_id: queue.keys.message(order.message_id) for order in states}
         found = await self._store.get_many(list(keys.values()))
-        time = WallTime(self._clock)
         peeked: list[tuple[Message, Body]] = []
         for order, state in states.items():
             record = found.get(keys[order.message_id])
             if record is not None:
                 message = MESSAGES.decode(record)
-                view = message_view(address, order.message_id, message, state, time)
+                view = message_view(address, order.message_id, message, state)
                 peeked.append((view, body_view(message)))
         return peeked
 

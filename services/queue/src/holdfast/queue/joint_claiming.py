@@ -3,7 +3,7 @@
 import asyncio
 
 from holdfast.common import failpoint
-from holdfast.common.clock import SteadyClock
+from holdfast.common.clock import SteadyClock, unix_s
 from holdfast.common.ids import new_xid
 from holdfast.queue import records, rules
 from holdfast.queue.bonds import Bonds, state_etag
@@ -12,7 +12,7 @@ from holdfast.queue.dispatcher import Dispatcher
 from holdfast.queue.dispatchers import Dispatchers
 from holdfast.queue.ending import Endings
 from holdfast.queue.messages import Delivery, DequeueOrder, StateLease
-from holdfast.queue.view import WallTime, delivery_view
+from holdfast.queue.view import delivery_view
 from holdfast.queue.window import Entry
 from holdfast.storage.errors import StorageError
 from holdfast.storage.layers_pb2 import Lease, MessageState, QueueMessage
@@ -118,14 +118,13 @@ class JointClaims:
     def _delivery(
         self, queue: Dispatcher, entry: Entry, message: QueueMessage, state: MessageState, lease: Lease | None
     ) -> Delivery:
-        time = WallTime(self._clock)
         state_lease = None
         if lease is not None:
             state_lease = StateLease(
                 state_etag(entry.message_id),
                 lease.lease_id,
-                time.unix_s(lease.expires_at_ms),
+                unix_s(lease.expires_at_ms),
                 lease.fencing_token,
                 lease.txn_id,
             )
-        return delivery_view(queue.address, entry.message_id, message, state, time, state_lease)
+        return delivery_view(queue.address, entry.message_id, message, state, state_lease)

@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Final
 
+from pydantic_core import from_json
+
 from holdfast.common.drain import Drain, Draining, Waits
 from holdfast.common.errors import ShutdownDraining
 from holdfast.common.express.message import (
@@ -16,6 +18,7 @@ from holdfast.common.express.message import (
     json_answer,
 )
 from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.undo import Repeat
 from holdfast.common.names import InvalidNamespace
 from holdfast.common.settings import PlaneSettings
 from holdfast.queue.errors import (
@@ -65,6 +68,7 @@ from holdfast.queue.schemas import (
     NackRequest,
 )
 from holdfast.queue.service import QueueService
+from holdfast.queue.withdrawal import UNDO_DELIVERY
 from holdfast.storage.intake import pieces_of
 from holdfast.storage.leasing import FencingMismatch, LeaseRequired
 
@@ -113,7 +117,7 @@ class MessageRoutes:
             stream_handler=self.enqueue_stream,
             request_content=ENQUEUE_CONTENT,
             response_model=EnqueueAnswer,
-            errors=(InvalidContentType, MultipartError, *BAD_NAMES),
+            errors=(InvalidContentType, MultipartError, *BAD_NAMES, InvalidTxn),
             summary="Put a message into a queue: multipart, a part `meta` with JSON and a part `payload` with any bytes.",
             query_parameters=QUERY,
             request_headers={"X-Correlation-Id": "Stays with the message for its whole life."},
@@ -142,6 +146,7 @@ class MessageRoutes:
                 query_parameters=CONSUMER_QUERY,
                 response_headers=_MESSAGE_ID,
                 is_body_optional=True,
+                undo=UNDO_DELIVERY,
             )
 
     def _declare_settlement(self) -> None:
@@ -154,6 +159,7 @@ class MessageRoutes:
             summary="The message is done: remove it.",
             request_example=_CLAIM_EXAMPLE,
             response_headers=_MESSAGE_ID,
+            repeat=Repeat(_acked_before),
         )
         self.router.add(
             "/v1/queue/nack",
@@ -164,6 +170,7 @@ class MessageRoutes:
             summary="Give the message back, at once or after a delay.",
             request_example={**_CLAIM_EXAMPLE, "delay_seconds": 5, "last_error": {"detail": "try later"}},
             response_headers=_MESSAGE_ID,
+            repeat=Repeat(),
         )
         self.router.add(
             "/v1/queue/extend",
@@ -295,6 +302,13 @@ def delivered(service: QueueService, deliveries: list[Delivery]) -> AnyAnswer:
         headers_of(boundary, deliveries[0]),
         partial(service.give_back_soon, deliveries),
     )
+
+
+def _acked_before(request: Request, status: int, body: bytes) -> Answer | None:
+    """An ack whose first sending broke off, and whose second finds no message: the first one removed it."""
+    if status != MessageNotFound.status or from_json(body).get("error") != MessageNotFound.code:
+        return None
+    return json_answer({"acked": True, "correlation_id": request.correlation_id})
 
 
 def _nothing(order: DequeueOrder) -> NoMessages:

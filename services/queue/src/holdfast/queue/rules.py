@@ -8,6 +8,7 @@ ready --claim--> taken --ack--> gone
 
 from enum import Enum
 
+from holdfast.common.clock import end_ms
 from holdfast.queue.errors import MessageLeaseExpired, MessageLeaseMismatch, MetadataChanged
 from holdfast.queue.messages import LeaseClaim
 from holdfast.storage.layers_pb2 import MessageState
@@ -39,6 +40,11 @@ def fate(state: MessageState, now_ms: int) -> Fate:
     return Fate.DEAD if failures(state, now_ms) >= state.max_attempts else Fate.READY
 
 
+def visible_from_ms(delay_s: float, now_ms: int) -> int:
+    """Without a delay at once: rounding up would keep the message back."""
+    return end_ms(now_ms, delay_s) if delay_s else now_ms
+
+
 def etag(state: MessageState) -> str:
     return f"m{state.changes}"
 
@@ -65,14 +71,14 @@ def claimed(
     taken.owner = owner
     taken.is_enlisted = is_enlisted
     taken.visibility_s = visibility_s
-    taken.expires_at_ms = now_ms + visibility_s * 1000
+    taken.expires_at_ms = end_ms(now_ms, visibility_s)
     return taken
 
 
 def extended(state: MessageState, visibility_s: int, now_ms: int) -> MessageState:
     kept = _changed(state)
     kept.visibility_s = visibility_s
-    kept.expires_at_ms = now_ms + visibility_s * 1000
+    kept.expires_at_ms = end_ms(now_ms, visibility_s)
     return kept
 
 

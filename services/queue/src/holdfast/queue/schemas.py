@@ -27,6 +27,7 @@ class EnqueueMeta(QueueBody):
     attributes: dict[str, Any] | None = None
     payload_content_type: str | None = None
     priority: Priority | None = Field(default=None, description="The lower number leaves first.")
+    txn_id: str | None = Field(default=None, description="Refused: a transaction cannot send messages yet.")
 
 
 class DequeueRequest(QueueBody):

@@ -55,6 +55,7 @@ class QueueService:
         limits = limits or QueueLimits()
         bonds = Bonds(neighbours)
         self._store = store
+        self._clock = clock
         self._endings = Endings(store, clock, bonds)
         self._dispatchers = Dispatchers(store, clock, self._endings.lapsed, limits)
         self._endings.dispatchers = self._dispatchers
@@ -72,12 +73,20 @@ class QueueService:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """End what is past its TTL, and follow other processes, for the length of the block."""
-        self._dispatchers.spawn(self._deadlines.run())
-        self._dispatchers.spawn(Feed(self._store, self._dispatchers).run())
-        try:
-            yield
-        finally:
-            await self._dispatchers.close()
+        feed = Feed(self._store, self._dispatchers)
+        async with feed.running(), self._deadlines.following():
+            self._dispatchers.spawn(self._deadlines.run())
+            try:
+                with self._clock.stepping(self._clock_stepped):
+                    yield
+            finally:
+                await self._dispatchers.close()
+
+    def _clock_stepped(self) -> None:
+        """Whatever was to become visible or to end later may be due now."""
+        self._deadlines.look_again()
+        for queue in list(self._dispatchers):
+            queue.clock_stepped()
 
     # -- levels, for the metrics
 
@@ -133,7 +142,11 @@ class QueueService:
         """They were never sent: ready again at once, in their old place, as if they had not been delivered."""
         for delivery in deliveries:
             message = delivery.message
-            await self._endings.give_back(message.address, message.message_id, delivery.lease_id)
+            await self.give_back_unsent(message.address, message.message_id, delivery.lease_id)
+
+    async def give_back_unsent(self, address: QueueAddress, message_id: str, lease_id: str) -> None:
+        """One of them, if it is still held by that lease."""
+        await self._endings.give_back(address, message_id, lease_id)
 
     def give_back_soon(self, deliveries: Sequence[Delivery]) -> None:
         """The same, for a caller that cannot wait for it."""

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from holdfast.common import failpoint
-from holdfast.common.clock import SteadyClock
+from holdfast.common.clock import SteadyClock, unix_s
 from holdfast.common.errors import HoldfastError
 from holdfast.queue import records, rules
 from holdfast.queue.bonds import Bonds, check_state_etag
@@ -27,7 +27,6 @@ from holdfast.queue.messages import (
     Requeued,
 )
 from holdfast.queue.records import TAKEN, Writes, keys_of, member_of_message
-from holdfast.queue.view import WallTime
 from holdfast.queue.window import Entry, Place
 from holdfast.storage.errors import Conflict
 from holdfast.storage.layers_pb2 import MessageState
@@ -159,7 +158,7 @@ class Settlements:
             now_ms = self._clock.now_ms()
             ready = rules.requeued(
                 state,
-                visible_at_ms=now_ms + int(order.delay_s * 1000),
+                visible_at_ms=rules.visible_from_ms(order.delay_s, now_ms),
                 last_error=order.last_error,
                 is_failure=order.intent is NackIntent.FAILURE,
             )
@@ -206,7 +205,7 @@ class Settlements:
             return kept
 
         kept = await self._store.transact(extend)
-        expires_at_s = WallTime(self._clock).unix_s(kept.expires_at_ms)
+        expires_at_s = unix_s(kept.expires_at_ms)
         state_expires_at_s = expires_at_s if claim.state is not None else 0
         return Extended(
             expires_at_s, kept.visibility_s, rules.etag(kept), state_expires_at_s, kept.correlation_id
