@@ -7,7 +7,8 @@ import pytest
 
 from holdfast.common.clock import FakeClock, SteadyClock
 from holdfast.common.metrics import Registry
-from holdfast.leases.service import Grant, LeaseService, Wish
+from holdfast.leases.grant import Grant, Wish
+from holdfast.leases.service import LeaseService
 from holdfast.queue.bonds import Neighbours
 from holdfast.queue.service import QueueService
 from holdfast.state.service import StateService

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.common.ids import new_xid
-from holdfast.leases.service import Wish
+from holdfast.leases.grant import Wish
 from holdfast.queue.messages import DequeueOrder, EnqueueOrder, QueueAddress
 from holdfast.storage.keys import prefix_range
 from holdfast.storage.leasing import LeaseRequired

@@ -48,6 +48,19 @@ async def test_a_fresh_server_trusts_nobody_with_its_coordinator(
             assert (answer.status_code, answer.json()["error"]) == (403, "tc_forbidden"), path
 
 
+@pytest.mark.parametrize("is_express", [True, False], ids=["lane", "asgi"])
+async def test_a_stranger_is_refused_before_its_body_is_read(
+    certificates: Certificates, tmp_path: Path, is_express: bool
+) -> None:
+    paths = [f"/v1/tc/{path}" for path in (*SERVERS_ONLY, *CLIENTS)]
+    paths += [f"/v1/txn/{path}" for path in ("decide", "commit", "rollback", "replay")]
+    async with tc_node(certificates, tmp_path, is_express=is_express, tc_default_ca_allowed=False) as node:
+        for path in paths:
+            answer = await node.post(path, "no object")
+
+            assert (answer.status_code, answer.json()["error"]) == (403, "tc_forbidden"), path
+
+
 async def test_a_ca_in_the_trust_directory_is_trusted(
     authority: Authority, certificates: Certificates, tmp_path: Path
 ) -> None:

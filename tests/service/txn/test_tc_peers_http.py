@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager, suppress
 import httpx
 import pytest
 
+from holdfast.common.express.message import Request
+from holdfast.common.tracing import Tracer, current_span
 from holdfast.txn.tc_peers import PeerAnswer, PeerUnreachable, Role
 from holdfast.txn.tc_peers_http import ANSWER_BYTES_MAX, HttpPeers
 from tests.infra.program import free_port
@@ -56,6 +58,27 @@ async def test_an_answer_is_read_whatever_its_status(peers: HttpPeers) -> None:
         3,
         [],
     )
+
+
+async def test_a_call_made_for_a_request_belongs_to_its_trace(peers: HttpPeers) -> None:
+    sent = asyncio.Queue[bytes]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sent.put_nowait(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(answer("200 OK", b"{}"))
+        writer.close()
+
+    parent = (b"traceparent", b"00-%032x-%016x-01" % (7, 8))
+    request = Request("POST", "/v1/txn/decide", b"", [parent, (b"baggage", b"user=1")], b"", None, None, "id")
+    span = Tracer(1, lambda span: None).begin(request, "/v1/txn/decide")
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        await peers.call(url, "/v1/txn/decide", {}, timeout_s=5, headers={"X-Some": "thing"})
+    current_span.set(None)
+
+    lines = (await sent.get()).splitlines()
+    assert b"traceparent: 00-%032x-%016x-01" % (7, span.span_id) in lines
+    assert {b"baggage: user=1", b"X-Some: thing"} <= set(lines)
 
 
 async def test_a_refusal_of_a_stranger_keeps_its_status(peers: HttpPeers) -> None:

@@ -36,14 +36,14 @@ FANOUT = {"tc_fanout_attempts": 3, "tc_fanout_delay_s_base": 0.001, "tc_fanout_d
 
 def shown(registry: Registry) -> list[str]:
     """The lines of transactions, without those at zero and without times."""
-    lines = [line for line in registry.render().decode().splitlines() if "_duration_ms" not in line]
+    lines = [line for line in registry.render().decode().splitlines() if "_duration_seconds" not in line]
     return [line[13:] for line in lines if line.startswith("holdfast_txn_") and not line.endswith(" 0")]
 
 
 def timed(registry: Registry) -> list[str]:
     """What took its time, and how often."""
     lines = registry.render().decode().splitlines()
-    name = "_duration_ms_milliseconds_count"
+    name = "_duration_seconds_count"
     return [
         line[13:].replace(name, "") for line in lines if line.startswith("holdfast_txn_") and name in line
     ]

@@ -1,5 +1,6 @@
 """Elections with a fault put in on purpose: the simulation has to find it, or it proves nothing."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 
@@ -66,6 +67,13 @@ MUTANTS: list[Mutate] = [
 def test_the_simulation_finds(mutate: Mutate, monkeypatch: pytest.MonkeyPatch) -> None:
     mutate(monkeypatch)
 
-    with pytest.raises(AssertionError, match=r"several decide at once|in term"):
-        for seed in range(12):
-            run_virtual(partial(live_through_chaos, 3, seed))
+    # A mutant may also starve a run of leaders, which proves nothing about it; another seed then finds the fault.
+    assert any(re.search("several decide at once|in term", broken_rule(seed)) for seed in range(12))
+
+
+def broken_rule(seed: int) -> str:
+    try:
+        run_virtual(partial(live_through_chaos, 3, seed))
+    except AssertionError as error:
+        return str(error)
+    return ""

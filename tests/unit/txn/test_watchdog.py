@@ -32,7 +32,7 @@ async def test_a_block_that_takes_too_long_is_warned_of_before_it_ends(log: io.S
         line = json.loads(log.getvalue())
 
     assert (line["msg"], line["txn_id"], line["threshold_ms"]) == ("txn.decide.watchdog", "txn-1", 1)
-    assert b'duration_ms_milliseconds_count{result="ok"} 1' in registry.render()
+    assert b'duration_seconds_count{result="ok"} 1' in registry.render()
 
 
 async def test_a_block_that_ends_in_time_is_only_timed(log: io.StringIO) -> None:
@@ -42,4 +42,4 @@ async def test_a_block_that_ends_in_time_is_only_timed(log: io.StringIO) -> None
         await asyncio.sleep(0)
 
     assert log.getvalue() == ""
-    assert b'duration_ms_milliseconds_count{result="ok"} 1' in registry.render()
+    assert b'duration_seconds_count{result="ok"} 1' in registry.render()

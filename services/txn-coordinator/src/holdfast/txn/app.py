@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from holdfast.common.clock import SteadyClock
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
@@ -45,7 +44,7 @@ class TxnPart:
     @asynccontextmanager
     async def running(self, store: Store) -> AsyncIterator[None]:
         settings = self._settings
-        clock = SteadyClock()
+        clock = store.clock
         backend_hash = await backend_hash_of(store)
         coordinator = Coordinator(
             clock,

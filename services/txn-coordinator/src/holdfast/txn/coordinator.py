@@ -4,7 +4,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 
 from holdfast.common import failpoint
-from holdfast.common.clock import SteadyClock
+from holdfast.common.clock import SteadyClock, end_ms
 from holdfast.common.metrics import Registry
 from holdfast.storage.layers import held_members
 from holdfast.storage.layers_pb2 import TxnMarker, TxnRecord
@@ -21,7 +21,7 @@ from holdfast.txn.rules import Participant, State
 
 RETENTION_S_DEFAULT = 24 * 3600.0
 RECORD_TTL_S_DEFAULT = 30.0
-RECORD_TTL_MS_MAX = 7 * 24 * 3600 * 1000  # However far in the future a caller says it ends.
+RECORD_TTL_S_MAX = 7 * 24 * 3600.0  # However far in the future a caller says it ends.
 # Between two attempts to bring a decision to everybody: short for as long as somebody restarts, then less and less often.
 PAUSE_MS_BASE, PAUSE_MS_MAX, PAUSE_MS_LATE_MAX = 500, 10_000, 300_000
 TRIES_EARLY = 10
@@ -48,8 +48,8 @@ class Coordinator:
         self._clock = clock or SteadyClock()
         self.metrics = metrics or TxnMetrics(Registry())
         self.backend_hash = backend_hash
-        self._retention_ms = int(retention_s * 1000)
-        self._record_ttl_ms = int(record_ttl_s * 1000)
+        self._retention_s = retention_s
+        self._record_ttl_s = record_ttl_s
         self._managers: list[ResourceManager] = []
         self.on_due: Callable[[int], None] = lambda at_ms: None
         self.lead: Led | None = None
@@ -145,14 +145,14 @@ class Coordinator:
         record.updated_at_ms = now_ms
         state = rules.state_of(record)
         if state.decision is None:
-            record.expires_at_ms = record.expires_at_ms or now_ms + self._record_ttl_ms
-            record.expires_at_ms = min(record.expires_at_ms, now_ms + RECORD_TTL_MS_MAX)
+            record.expires_at_ms = record.expires_at_ms or end_ms(now_ms, self._record_ttl_s)
+            record.expires_at_ms = min(record.expires_at_ms, end_ms(now_ms, RECORD_TTL_S_MAX))
             # All who hold a lease of it belong to it from now on.
             await self.keep(tx, txn_id, 0, await held_members(tx, txn_id))
             self._put(tx, txn_id, record, due_at_ms=record.expires_at_ms)
             return state
         if not is_decided:
-            record.expires_at_ms = max(record.expires_at_ms, now_ms + self._retention_ms)
+            record.expires_at_ms = max(record.expires_at_ms, end_ms(now_ms, self._retention_s))
             self.metrics.recorded(tx, state)
         members = rules.local_members(record, self.backend_hash)
         if members and self._managers:
@@ -218,8 +218,8 @@ class Coordinator:
         tx.after_commit(lambda _: self.on_due(due_at_ms))
 
     def _mark(self, tx: Transaction, txn_id: str, marker: TxnMarker) -> None:
-        if self._retention_ms:
-            marker.expires_at_ms = self._clock.now_ms() + self._retention_ms
+        if self._retention_s:
+            marker.expires_at_ms = end_ms(self._clock.now_ms(), self._retention_s)
             put_marker(tx, txn_id, marker)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 
+from holdfast.common.clock import unix_s
 from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
 from holdfast.common.metrics import Registry
@@ -74,7 +75,7 @@ class IslandCourier:
             "participants": [
                 {"namespace": one.namespace, "key": one.key, "backend_hash": island} for one in group
             ],
-            "expires_at_unix": record.expires_at_ms // 1000,
+            "expires_at_unix": unix_s(record.expires_at_ms),
             "tc_term": record.term,
             "target_backend_hash": island,
         }

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from holdfast.common.clock import Clock
+from holdfast.common.clock import Clock, unix_s
 from holdfast.common.ids import xid_seconds
 from holdfast.storage.layers import held_range, held_txn_of, member_of
 from holdfast.storage.layers_pb2 import TxnParticipant, TxnRecord
@@ -67,7 +67,7 @@ def _listed(txn_id: str, record: TxnRecord, now_s: int) -> Listed:
         txn_id,
         rules.state_of(record),
         max(0, now_s - xid_seconds(txn_id)),
-        record.expires_at_ms // 1000,
+        unix_s(record.expires_at_ms),
         record.term,
         list(record.participants),
     )

@@ -58,7 +58,7 @@ class TxnMetrics:
             "holdfast.txn.in_doubt", "Decisions that have not reached everybody, at most 1000 are counted."
         ).labels()
         self._in_doubt_age = registry.gauge(
-            "holdfast.txn.in_doubt.age_seconds", "Age of the oldest transaction among them."
+            "holdfast.txn.in_doubt.age_seconds", "Age of the oldest transaction among them.", unit="s"
         ).labels()
 
     def recorded(self, tx: Transaction, state: State) -> None:

@@ -43,6 +43,7 @@ from holdfast.txn.tc_errors import (
     TcTermStale,
     TcUnavailable,
 )
+from holdfast.txn.tc_schemas import parsed
 
 _ANY_METHOD = ("POST", "GET", "PUT", "DELETE", "PATCH")
 _BAD_ID = (MissingTxnId, InvalidTxnId)
@@ -52,7 +53,6 @@ _STRANGER = (TcClientRequired, TcForbidden)
 _FORWARDED = FORWARDED.lower().encode()
 _QUERY: Mapping[str, str] = {"txn_id": "The transaction, when the body names none."}
 _EXAMPLE = {"txn_id": "…", "participants": [{"namespace": "default", "key": "orders"}]}
-_EMPTY = DecideRequest()
 
 
 class TxnRoutes:
@@ -80,6 +80,7 @@ class TxnRoutes:
             methods=_ANY_METHOD,
             request_model=DecideRequest,
             is_body_optional=True,
+            is_parsed_by_handler=True,
             response_model=DecideAnswer,
             errors=(
                 *(*_STRANGER, *_BAD_ID, InvalidState, *_BAD_ASK, *_BAD_TERM),
@@ -96,6 +97,7 @@ class TxnRoutes:
                 methods=_ANY_METHOD,
                 request_model=DecideRequest,
                 is_body_optional=True,
+                is_parsed_by_handler=True,
                 response_model=DecideAnswer,
                 errors=(
                     *(*_STRANGER, *_BAD_ID, *_BAD_ASK, *_BAD_TERM),
@@ -111,6 +113,7 @@ class TxnRoutes:
             methods=_ANY_METHOD,
             request_model=ReplayRequest,
             is_body_optional=True,
+            is_parsed_by_handler=True,
             response_model=DecideAnswer,
             errors=(*_STRANGER, *_BAD_ID, TxnNotFound, TcUnavailable, TcNotLeader),
             summary="Apply the recorded decision again; a transaction whose time is over is rolled back.",
@@ -127,34 +130,35 @@ class TxnRoutes:
         )
         return router
 
-    async def decide(self, request: Request, body: DecideRequest | None) -> Answer:
+    async def decide(self, request: Request, body: None) -> Answer:
         self._access.require_client(request)
-        body = body or _EMPTY
-        txn_id = _txn_id(body.txn_id, request)
-        state = _state(body.state or request.query("state") or "")
-        self._check_island(body)
+        asked = parsed(DecideRequest, request.body)
+        txn_id = _txn_id(asked.txn_id, request)
+        state = _state(asked.state or request.query("state") or "")
+        self._check_island(asked)
         is_forwarded = request.header(_FORWARDED) is not None
-        recorded = await self._lead.decide(txn_id, self._ask(state, body), is_forwarded=is_forwarded)
+        recorded = await self._lead.decide(txn_id, self._ask(state, asked), is_forwarded=is_forwarded)
         return _answer(txn_id, recorded)
 
-    async def commit(self, request: Request, body: DecideRequest | None) -> Answer:
-        return await self._apply(request, body or _EMPTY, State.COMMIT)
+    async def commit(self, request: Request, body: None) -> Answer:
+        return await self._apply(request, State.COMMIT)
 
-    async def roll_back(self, request: Request, body: DecideRequest | None) -> Answer:
-        return await self._apply(request, body or _EMPTY, State.ROLLBACK)
+    async def roll_back(self, request: Request, body: None) -> Answer:
+        return await self._apply(request, State.ROLLBACK)
 
-    async def _apply(self, request: Request, body: DecideRequest, state: State) -> Answer:
+    async def _apply(self, request: Request, state: State) -> Answer:
         self._access.require_client(request)
-        txn_id = _txn_id(body.txn_id, request)
-        check_term(self._leadership, body.tc_term or 0)
-        self._check_island(body)
-        if not body.participants:
+        asked = parsed(DecideRequest, request.body)
+        txn_id = _txn_id(asked.txn_id, request)
+        check_term(self._leadership, asked.tc_term or 0)
+        self._check_island(asked)
+        if not asked.participants:
             return _answer(txn_id, await self._decisions.apply(txn_id))
-        return _answer(txn_id, await self._decisions.decide(txn_id, self._ask(state, body)))
+        return _answer(txn_id, await self._decisions.decide(txn_id, self._ask(state, asked)))
 
-    async def replay(self, request: Request, body: ReplayRequest | None) -> Answer:
+    async def replay(self, request: Request, body: None) -> Answer:
         self._access.require_client(request)
-        txn_id = _txn_id(body.txn_id if body is not None else None, request)
+        txn_id = _txn_id(parsed(ReplayRequest, request.body).txn_id, request)
         return _answer(txn_id, await self._lead.replay(txn_id))
 
     async def list(self, request: Request, body: None) -> Answer:

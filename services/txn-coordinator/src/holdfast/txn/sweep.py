@@ -8,11 +8,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from holdfast.common.background import background
 from holdfast.common.clock import SteadyClock
 from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
 from holdfast.common.metrics import Registry
 from holdfast.storage.port import Store, Transaction
+from holdfast.storage.trouble import warn_unless_told
 from holdfast.txn.lead import Lead
 from holdfast.txn.listing import in_doubt
 from holdfast.txn.metrics import TxnMetrics
@@ -51,13 +53,9 @@ class Sweep:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self._run(), name="txn.sweep")
-        try:
-            yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        async with background(self._run(), name="txn.sweep"):
+            with self._clock.stepping(self._earlier.set):
+                yield
 
     def wake(self, at_ms: int) -> None:
         """Something is due then."""
@@ -73,7 +71,7 @@ class Sweep:
                     is_more = await self.sweep()
                 self._next_ms = min(self._next_ms, await self._first_due_ms())
             except HoldfastError as error:
-                _log.warn("txn.sweep.failed", reason=error.detail)
+                warn_unless_told(_log, "txn.sweep.failed", error)
                 is_more, self._has_failed = False, True
             rest_s = 0.0 if is_more else max(0.001, (self._next_ms - self._clock.now_ms()) / 1000)
             if self._has_failed:
@@ -108,7 +106,7 @@ class Sweep:
             except HoldfastError as error:
                 self._has_failed = True
                 self._metrics.swept("failed")
-                _log.warn("txn.resume.failed", txn_id=due.txn_id, reason=error.detail)
+                warn_unless_told(_log, "txn.resume.failed", error, txn_id=due.txn_id)
 
     async def _forget(self, dues: list[Due]) -> None:
         async def forget(tx: Transaction) -> None:

@@ -95,11 +95,11 @@ class TcCluster:
 
     @asynccontextmanager
     async def running(self, store: Store) -> AsyncIterator[None]:
-        clock = SteadyClock()
+        clock = store.clock
         async with AsyncExitStack() as stack:
             self.peers = await stack.enter_async_context(open_peers(self._settings))
             if self.is_clustered:
-                await self._open_election(store, clock)
+                await self._open_election(store)
             membership = self._membership = self._open_membership(store, clock)
             self.registry = RmRegistry(RmTable(store), self.peers, lambda: membership.others, clock.now_ms)
             self._routes.open(membership, self.registry)
@@ -110,7 +110,10 @@ class TcCluster:
             async with self._taking_part(store, self._election, membership):
                 yield
 
-    async def _open_election(self, store: Store, clock: SteadyClock) -> None:
+    async def _open_election(self, store: Store) -> None:
+        clock = (
+            SteadyClock()
+        )  # The store's may step, at another moment in each process; a leader would reign too long.
         node = Node(self._identity or f"tc-{_digest(self._endpoint)[:16]}", self._endpoint)
         keeper = await LeaseKeeper.opened(StoredTerms(store, node.id), clock.now_ms)
         self._election = Election(

@@ -32,6 +32,7 @@ from holdfast.txn.tc_schemas import (
     ReleaseRequest,
     RenewAnswer,
     RenewRequest,
+    parsed,
 )
 
 ANY_METHOD: Final = ("POST", "GET", "PUT", "DELETE", "PATCH")
@@ -59,6 +60,7 @@ class TcLeaseRoutes:
             methods=ANY_METHOD,
             request_model=AcquireRequest,
             is_body_optional=True,
+            is_parsed_by_handler=True,
             response_model=GrantAnswer,
             errors=(
                 InvalidBody,
@@ -83,6 +85,7 @@ class TcLeaseRoutes:
             methods=ANY_METHOD,
             request_model=RenewRequest,
             is_body_optional=True,
+            is_parsed_by_handler=True,
             response_model=RenewAnswer,
             errors=(InvalidBody, MissingLeaderId, InvalidTtl, *_NOT_HELD),
             summary="Have this node follow the leader it voted for, or go on following it.",
@@ -94,6 +97,7 @@ class TcLeaseRoutes:
             methods=ANY_METHOD,
             request_model=ReleaseRequest,
             is_body_optional=True,
+            is_parsed_by_handler=True,
             response_model=ReleaseAnswer,
             errors=(InvalidBody, MissingLeaderId, *_NOT_HELD),
             summary="Give a vote or the lead back.",
@@ -109,30 +113,30 @@ class TcLeaseRoutes:
         )
         return router
 
-    async def acquire(self, request: Request, body: AcquireRequest | None) -> Answer:
+    async def acquire(self, request: Request, body: None) -> Answer:
         _, keeper = self._opened(request)
-        body = body or AcquireRequest()
-        candidate_id = (body.candidate_id or "").strip()
+        asked = parsed(AcquireRequest, request.body)
+        candidate_id = (asked.candidate_id or "").strip()
         if not candidate_id:
             raise MissingCandidateId("candidate_id is required")
-        if not (body.candidate_endpoint or "").strip():
+        if not (asked.candidate_endpoint or "").strip():
             raise MissingCandidateEndpoint("candidate_endpoint is required")
-        term, ttl_ms = _term(body.term), _ttl_ms(body.ttl_ms)
-        endpoint = _endpoint(body.candidate_endpoint or "")
+        term, ttl_ms = _term(asked.term), _ttl_ms(asked.ttl_ms)
+        endpoint = _endpoint(asked.candidate_endpoint or "")
         lease = await keeper.acquire(_node_id(candidate_id), endpoint, term=term, ttl_ms=ttl_ms)
         return json_answer({"granted": True, **_named(lease)})
 
-    async def renew(self, request: Request, body: RenewRequest | None) -> Answer:
+    async def renew(self, request: Request, body: None) -> Answer:
         _, keeper = self._opened(request)
-        body = body or RenewRequest()
-        leader_id = _leader_id(body.leader_id)
-        lease = await keeper.renew(leader_id, term=_term(body.term), ttl_ms=_ttl_ms(body.ttl_ms))
+        asked = parsed(RenewRequest, request.body)
+        leader_id = _leader_id(asked.leader_id)
+        lease = await keeper.renew(leader_id, term=_term(asked.term), ttl_ms=_ttl_ms(asked.ttl_ms))
         return json_answer({"renewed": True, **_named(lease)})
 
-    async def release(self, request: Request, body: ReleaseRequest | None) -> Answer:
+    async def release(self, request: Request, body: None) -> Answer:
         election, _ = self._opened(request)
-        body = body or ReleaseRequest()
-        await election.released(_leader_id(body.leader_id), _term(body.term))
+        asked = parsed(ReleaseRequest, request.body)
+        await election.released(_leader_id(asked.leader_id), _term(asked.term))
         return json_answer({"released": True})
 
     async def leader(self, request: Request, body: None) -> Answer:

@@ -13,6 +13,7 @@ import httpx
 from holdfast.common.bundle import read_bundle
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.tls import client_context
+from holdfast.common.tracing import outgoing_headers
 from holdfast.common.trust import find_client_bundle, pem_of, read_trust
 from holdfast.txn.tc_peers import PeerAnswer, PeerUnreachable, Role
 
@@ -52,7 +53,11 @@ class HttpPeers:
         headers: Mapping[str, str] | None,
     ) -> PeerAnswer:
         method = "GET" if body is None else "POST"
-        async with client.stream(method, url, json=body, headers=headers) as response:
+        sent = [
+            *outgoing_headers(),
+            *((name.encode(), value.encode()) for name, value in (headers or {}).items()),
+        ]
+        async with client.stream(method, url, json=body, headers=sent) as response:
             content = bytearray()
             async for chunk in response.aiter_bytes():
                 content += chunk

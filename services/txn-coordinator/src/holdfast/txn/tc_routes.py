@@ -34,6 +34,7 @@ from holdfast.txn.tc_schemas import (
     LeaveRequest,
     MembersAnswer,
     RmRequest,
+    parsed,
 )
 
 BACKEND_HASH_CHARS_MAX: Final = 256
@@ -70,6 +71,7 @@ class TcRoutes:
             methods=ANY_METHOD,
             request_model=AnnounceRequest,
             is_body_optional=True,
+            is_parsed_by_handler=True,
             response_model=AnnounceAnswer,
             errors=(InvalidBody, MissingSelfEndpoint, InvalidSelfEndpoint, *_MEMBERS_ONLY),
             summary="Say that the calling node belongs to the cluster; it is known by its certificate.",
@@ -81,6 +83,7 @@ class TcRoutes:
             methods=ANY_METHOD,
             request_model=LeaveRequest,
             is_body_optional=True,
+            is_parsed_by_handler=True,
             response_model=MembersAnswer,
             errors=(InvalidBody, *_MEMBERS_ONLY),
             summary="Say that the calling node no longer belongs to the cluster.",
@@ -103,6 +106,7 @@ class TcRoutes:
                 methods=ANY_METHOD,
                 request_model=RmRequest,
                 is_body_optional=True,
+                is_parsed_by_handler=True,
                 response_model=BackendAnswer,
                 errors=(
                     InvalidBody,
@@ -126,17 +130,16 @@ class TcRoutes:
             summary="The stores of the cluster, and who applies decisions on them.",
         )
 
-    async def announce(self, request: Request, body: AnnounceRequest | None) -> Answer:
+    async def announce(self, request: Request, body: None) -> Answer:
         self._access.require_server(request)
-        identity = caller_identity(request)
-        text = (body.self_endpoint if body is not None else "") or ""
+        text = parsed(AnnounceRequest, request.body).self_endpoint or ""
         if not text.strip():
             raise MissingSelfEndpoint("self_endpoint is required")
         try:
             endpoint = plain_endpoint(text)
         except ValueError as error:
             raise InvalidSelfEndpoint(f"self_endpoint {error}") from error
-        roster, expires_at_ms = await self._membership.announce(identity, endpoint)
+        roster, expires_at_ms = await self._membership.announce(caller_identity(request), endpoint)
         return json_answer(
             {
                 "endpoints": roster.endpoints,
@@ -145,10 +148,12 @@ class TcRoutes:
             }
         )
 
-    async def leave(self, request: Request, body: LeaveRequest | None) -> Answer:
+    async def leave(self, request: Request, body: None) -> Answer:
         self._access.require_server(request)
+        identity = caller_identity(request)
+        parsed(LeaveRequest, request.body)
         is_fanned_out = request.header(LEAVE_FANOUT.lower().encode()) == "1"
-        roster = await self._membership.leave(caller_identity(request), is_fanned_out=is_fanned_out)
+        roster = await self._membership.leave(identity, is_fanned_out=is_fanned_out)
         return json_answer({"endpoints": roster.endpoints, "updated_at_unix": roster.updated_at_ms or None})
 
     async def list_members(self, request: Request, body: None) -> Answer:
@@ -156,11 +161,11 @@ class TcRoutes:
         roster = await self._membership.roster()
         return json_answer({"endpoints": roster.endpoints, "updated_at_unix": roster.updated_at_ms or None})
 
-    async def register(self, request: Request, body: RmRequest | None) -> Answer:
-        return await self._change(Change.REGISTER, request, body or RmRequest())
+    async def register(self, request: Request, body: None) -> Answer:
+        return await self._change(Change.REGISTER, request)
 
-    async def unregister(self, request: Request, body: RmRequest | None) -> Answer:
-        return await self._change(Change.UNREGISTER, request, body or RmRequest())
+    async def unregister(self, request: Request, body: None) -> Answer:
+        return await self._change(Change.UNREGISTER, request)
 
     async def list_backends(self, request: Request, body: None) -> Answer:
         self._access.require_client(request)
@@ -173,8 +178,9 @@ class TcRoutes:
             }
         )
 
-    async def _change(self, change: Change, request: Request, body: RmRequest) -> Answer:
+    async def _change(self, change: Change, request: Request) -> Answer:
         self._access.require_server(request)
+        body = parsed(RmRequest, request.body)
         backend_hash = (body.backend_hash or "").strip()
         if not backend_hash:
             raise MissingBackendHash("backend_hash is required")

@@ -1,11 +1,26 @@
 """Bodies of the coordinators' endpoints; the field names are the contract. Members that are not known are let pass."""
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from holdfast.common.wire_errors import invalid_body
 
 Int64 = Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1)]
 Term = Annotated[int, Field(ge=0, le=(1 << 64) - 1)]
+
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+def parsed(model: type[Body], text: bytes) -> Body:
+    """A body, for handlers that look at their caller first; an empty one is the same as `{}`."""
+    if not text:
+        return model()
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        raise invalid_body(error) from error
 
 
 class TcBody(BaseModel):
