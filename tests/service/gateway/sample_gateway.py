@@ -13,7 +13,8 @@ from holdfast.common.role import Role
 from holdfast.common.server import PlaneServer, ServeOptions, running
 from holdfast.common.upstream.limits import DEFAULT_UPSTREAM_LIMITS, UpstreamLimits
 from holdfast.common.upstream.peers import Peers
-from holdfast.gateway.split import passages
+from holdfast.gateway.split import Passages
+from holdfast.gateway.unfinished import Unfinished
 from tests.infra.gateway import LOOPBACK, gateway_settings, url_of, with_identity
 from tests.service.common.sample import Raw, Sample
 
@@ -22,12 +23,14 @@ def gateway_app(
     sample: Sample, *urls: str, limits: UpstreamLimits = DEFAULT_UPSTREAM_LIMITS, **settings: object
 ) -> tuple[FastAPI, Peers]:
     drain, registry = Drain(), Registry()
-    peers = Peers(gateway_settings(urls, **settings), Role.GATEWAY, registry, limits=limits)
-    routers = passages([sample.router()], peers, drain, namespace_default="default")
+    plane = gateway_settings(urls, **settings)
+    peers = Peers(plane, Role.GATEWAY, registry, limits=limits)
+    unfinished = Unfinished(drain, registry)
+    routers = Passages(plane, peers, drain, unfinished, registry).routers([sample.router()])
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with peers.running():
+        async with peers.running(), unfinished.running():
             yield
 
     return build_app(

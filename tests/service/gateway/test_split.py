@@ -1,5 +1,6 @@
 """The gateway of a split plane as a whole: its docs, its readiness, its back-pressure, its metrics."""
 
+from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
@@ -84,6 +85,57 @@ async def test_calls_connections_and_health_of_replicas_show_in_the_metrics() ->
     assert f"holdfast_upstream_calls_total{labels} " in shown
     assert f"holdfast_upstream_connections{labels} " in shown
     assert 'holdfast_upstream_retries_total{service="leases"} 0\n' in shown
+
+
+async def test_a_batch_of_keepalives_is_divided_between_the_replicas_of_its_keys() -> None:
+    async with (
+        running(_plane_app(), LOOPBACK, options=QUICK) as one,
+        running(_plane_app(), LOOPBACK, options=QUICK) as two,
+        gateway_before(url_of(one), url_of(two)) as front,
+        httpx.AsyncClient(base_url=url_of(front), timeout=30) as client,
+    ):
+        renewals: list[Any] = [{"unknown": 1}]
+        for number in range(20):
+            told = (await client.post("/v1/acquire", json={**ACQUIRE, "key": f"key-{number}"})).json()
+            names = ("namespace", "key", "lease_id", "txn_id", "fencing_token")
+            renewals.append({name: told[name] for name in names})
+        renewals.insert(10, {**renewals[9], "fencing_token": 9})
+
+        # Each replica has a store of its own here, so a renewal that goes to the other one finds no lease.
+        answer = (await client.post("/v1/keepalive/batch", json={"renewals": renewals})).json()
+        too_many = await client.post("/v1/keepalive/batch", json={"renewals": renewals[1:2] * 1001})
+        none = await client.post("/v1/keepalive/batch", json={"renewals": 7})
+
+    assert answer["renewed"] == 20
+    errors = {place: result.get("error") for place, result in enumerate(answer["results"])}
+    assert {place for place, error in errors.items() if error} == {0, 10}
+    assert (errors[0], errors[10]) == ("invalid_body", "fencing_mismatch")
+    assert (too_many.status_code, too_many.json()["error"]) == (400, "too_many_renewals")
+    assert (none.status_code, none.json()["error"]) == (400, "invalid_body")
+
+
+async def test_renewals_whose_replica_is_gone_fail_alone() -> None:
+    async with (
+        running(_plane_app(), LOOPBACK, options=QUICK) as one,
+        AsyncExitStack() as other,
+    ):
+        two = await other.enter_async_context(running(_plane_app(), LOOPBACK, options=QUICK))
+        async with (
+            gateway_before(url_of(one), url_of(two)) as front,
+            httpx.AsyncClient(base_url=url_of(front), timeout=30) as client,
+        ):
+            renewals: list[Any] = []
+            for number in range(20):
+                told = (await client.post("/v1/acquire", json={**ACQUIRE, "key": f"key-{number}"})).json()
+                names = ("namespace", "key", "lease_id", "txn_id", "fencing_token")
+                renewals.append({name: told[name] for name in names})
+            await other.aclose()
+            answer = (await client.post("/v1/keepalive/batch", json={"renewals": renewals})).json()
+
+    # What has lost its replica is asked of the other one, whose store knows nothing of it.
+    codes = {result.get("error") for result in answer["results"]}
+    assert 0 < answer["renewed"] < 20
+    assert codes == {None, "lease_required"}
 
 
 async def test_two_replicas_share_the_keys_and_a_key_stays_with_one() -> None:

@@ -284,6 +284,7 @@ async def test_a_turn_with_time_left_takes_all_new_work() -> None:
         ("/v1/queue/dequeue", b"", 429),
         ("/v1/queue/ack", b"", 200),
         ("/v1/keepalive", b"", 200),
+        ("/v1/keepalive/batch", b"", 200),
         ("/v1/update", b"", 200),
         ("/v1/release", b"", 200),
     ],

@@ -51,7 +51,7 @@ async def test_a_late_loop_is_told_in_logs_and_metrics(log: io.StringIO) -> None
     assert "holdfast_qrf_state 2\n" in text
     assert 'holdfast_qrf_transition_total{previous="disengaged",state="engaged"} 1\n' in text
     assert 'holdfast_qrf_decision_total{group="lock",decision="allow"} 1\n' in text
-    assert "holdfast_lsf_lag_milliseconds 500\n" in text
+    assert "holdfast_lsf_lag_seconds 0.5\n" in text
     assert "holdfast_lsf_lock_inflight 1\n" in text
     assert "holdfast_lsf_rss_bytes 4096\n" in text
     assert 'holdfast_lsf_load{minutes="1"} 3\n' in text

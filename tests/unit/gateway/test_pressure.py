@@ -24,7 +24,6 @@ RECOVERY_SAMPLES = 3
 DELAYS = {
     State.SOFT_ARM: Delay(0.050, 0.002),
     State.ENGAGED: Delay(0.250, 0.010),
-    State.RECOVERY: Delay(0.200, 0.005),
 }
 
 CPU = percentage("cpu", lambda sample: sample.host.cpu_percent, soft=70, hard=85)

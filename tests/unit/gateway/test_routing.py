@@ -20,6 +20,7 @@ def _request(query: bytes = b"", body: bytes = b"") -> Request:
     [
         ("/v1/acquire", Role.LEASES),
         ("/v1/keepalive", Role.LEASES),
+        ("/v1/keepalive/batch", Role.LEASES),
         ("/v1/release", Role.LEASES),
         ("/v1/describe", Role.LEASES),
         ("/v1/get", Role.STATE),
@@ -83,6 +84,7 @@ def test_the_affinity_of_a_request_is_its_namespace_and_its_key(
     [
         ("/v1/get", "POST", True),
         ("/v1/keepalive", "POST", True),
+        ("/v1/keepalive/batch", "POST", True),
         ("/v1/describe", "GET", True),
         ("/v1/attachment", "GET", True),
         ("/v1/attachment", "DELETE", False),

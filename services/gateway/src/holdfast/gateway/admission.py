@@ -55,6 +55,7 @@ class Begins(Enum):
 _PATHS: Final[Mapping[str, tuple[Group, Begins]]] = {
     "/v1/acquire": (Group.LOCK, Begins.ALWAYS),
     "/v1/keepalive": (Group.LOCK, Begins.NEVER),
+    "/v1/keepalive/batch": (Group.LOCK, Begins.NEVER),
     "/v1/release": (Group.LOCK, Begins.NEVER),
     "/v1/get": (Group.LOCK, Begins.IF_PUBLIC),
     "/v1/update": (Group.LOCK, Begins.NEVER),

@@ -4,9 +4,10 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
+from holdfast.common.background import background
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.logging import get_logger
 from holdfast.common.metrics import Registry
@@ -48,13 +49,10 @@ class Backpressure:
     async def sampling(self) -> AsyncIterator[None]:
         """Sample for the length of the block."""
         probe = HostProbe(strict_headroom_percent=self._headroom_percent)
-        task = asyncio.create_task(self._sample(probe), name="gateway.backpressure")
         try:
-            yield
+            async with background(self._sample(probe), name="gateway.backpressure"):
+                yield
         finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
             self.admission.overdue_s = math.inf
             probe.close()
 

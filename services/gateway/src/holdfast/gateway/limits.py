@@ -17,7 +17,6 @@ from holdfast.gateway.pressure import (
 CONSUMER_SOFT_SHARE: Final = 0.75
 SOFT_DELAY_S_MIN: Final = 0.002
 ENGAGED_DELAY_S_MIN: Final = 0.010
-RECOVERY_DELAY_S_MIN: Final = 0.005
 
 
 def controller_of(settings: PlaneSettings) -> Controller:
@@ -27,7 +26,6 @@ def controller_of(settings: PlaneSettings) -> Controller:
         {
             State.SOFT_ARM: Delay(settings.qrf_soft_delay_s, SOFT_DELAY_S_MIN),
             State.ENGAGED: Delay(settings.qrf_engaged_delay_s, ENGAGED_DELAY_S_MIN),
-            State.RECOVERY: Delay(settings.qrf_recovery_delay_s, RECOVERY_DELAY_S_MIN),
         },
         recovery_samples=settings.qrf_recovery_samples,
     )

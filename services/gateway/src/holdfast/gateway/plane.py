@@ -3,12 +3,12 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from holdfast.common.clock import SteadyClock
 from holdfast.common.drain import Drain
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.metrics import Registry
 from holdfast.common.settings import PlaneSettings
 from holdfast.leases.metrics import LeaseMetrics
+from holdfast.leases.retention import KeyRetention
 from holdfast.leases.routes import LeaseRoutes
 from holdfast.leases.service import LeaseService
 from holdfast.queue.bonds import Neighbours
@@ -20,15 +20,17 @@ from holdfast.state.attachment_routes import AttachmentRoutes
 from holdfast.state.attachments import AttachmentService
 from holdfast.state.index_builder import IndexBuilder
 from holdfast.state.index_metrics import IndexMetrics
-from holdfast.state.metrics import AttachmentMetrics
+from holdfast.state.metrics import AttachmentMetrics, RetentionMetrics
 from holdfast.state.mutations import MutationService
 from holdfast.state.namespace_config import NamespaceService
 from holdfast.state.namespace_routes import NamespaceRoutes
 from holdfast.state.query_routes import QueryRoutes
 from holdfast.state.query_service import QueryService
+from holdfast.state.retention import DocumentRetention
 from holdfast.state.routes import StateRoutes
 from holdfast.state.service import StateService
 from holdfast.storage.port import Store
+from holdfast.storage.retention import retention_of
 from holdfast.txn.coordinator import Coordinator
 from holdfast.txn.decisions import Decisions
 from holdfast.txn.island import backend_hash_of
@@ -52,6 +54,7 @@ class Plane:
         self._attachments = AttachmentRoutes(settings, AttachmentMetrics(registry))
         self._index_metrics = IndexMetrics(registry)
         self._query = QueryRoutes(settings, self._index_metrics)
+        self._retention_metrics = RetentionMetrics(registry)
         self._namespaces = NamespaceRoutes(settings)
         self._queue = QueueDoors(settings, drain, QueueMetrics(registry))
         self._txn_metrics = TxnMetrics(registry)
@@ -73,7 +76,7 @@ class Plane:
 
     @asynccontextmanager
     async def running(self, store: Store) -> AsyncIterator[None]:
-        clock = SteadyClock()
+        clock = store.clock
         coordinator = Coordinator(
             clock,
             backend_hash=await backend_hash_of(store),
@@ -111,12 +114,19 @@ class Plane:
             metrics=self._txn_metrics,
         )
         coordinator.on_due = sweep.wake
-        builder = IndexBuilder(store, state.index, self._index_metrics)
+        builder = IndexBuilder(store, state, self._index_metrics)
+        retention = retention_of(self._settings)
+        keys = KeyRetention(
+            store, clock, retention, expire=leases.end_expired, count=self._lease_metrics.forgotten.inc
+        )
+        documents = DocumentRetention(store, state, clock, retention, self._retention_metrics)
         async with (
             leases.running(),
             builder.running(),
             queue.running(),
             self._cluster.running(store),
             sweep.running(),
+            keys.running(),
+            documents.running(),
         ):
             yield

@@ -164,7 +164,8 @@ class Controller:
 
     def delay_s(self, group: Group) -> float:
         """What a request of this group waits before it goes on, as of the last sample; 0 is nothing."""
-        if self.state is State.DISENGAGED:
+        # In recovery no figure is at a limit, else the state would be another one: there is nothing to scale a delay by.
+        if self.state in (State.DISENGAGED, State.RECOVERY):
             return 0.0
         scale = self._scale(group)
         return self._delays[self.state].scaled(scale) if scale > 0 else 0.0
@@ -188,7 +189,7 @@ class Controller:
         if in_flight.producers > in_flight.consumers and not self._is_hard(Scope.CONSUMERS):
             own = 0.0
         crowds_out = in_flight.consumers > in_flight.producers > 0
-        if crowds_out and self.state in (State.ENGAGED, State.RECOVERY):
+        if crowds_out and self.state is State.ENGAGED:
             own = max(own, self._pressure(Scope.QUEUE))
         return own
 

@@ -30,6 +30,7 @@ _REPEATABLE: Final = frozenset(
     {
         "/v1/get",
         "/v1/keepalive",
+        "/v1/keepalive/batch",
         "/v1/query",
         "/v1/queue/dlq/list",
         "/v1/queue/peek",
@@ -98,7 +99,18 @@ class Affinity:
             members = _members(request.body)
             name = name or _text(members.get(self._name))
             namespace = namespace or _text(members.get("namespace")) or self._namespace_default
-        return f"{namespace}\0{name}".encode("utf-8", "replace") if name else b""
+        return _affinity(namespace, name)
+
+    def of_members(self, members: object) -> bytes:
+        """The same for one of many that a request names in its body."""
+        named: dict[str, object] = members if isinstance(members, dict) else {}
+        return _affinity(
+            _text(named.get("namespace")) or self._namespace_default, _text(named.get(self._name))
+        )
+
+
+def _affinity(namespace: str, name: str) -> bytes:
+    return f"{namespace}\0{name}".encode("utf-8", "replace") if name else b""
 
 
 def _members(body: bytes) -> dict[str, object]:

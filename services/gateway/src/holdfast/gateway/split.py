@@ -7,19 +7,23 @@ from fastapi import FastAPI
 
 from holdfast.common.app import build_app
 from holdfast.common.drain import Drain
-from holdfast.common.express.route import INTERNAL_PREFIX
+from holdfast.common.express.route import INTERNAL_PREFIX, Route
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.health import Health
 from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
 from holdfast.common.upstream.peers import Peers
 from holdfast.gateway.backpressure import Backpressure
+from holdfast.gateway.batch_passage import KEEPALIVE_BATCH_PATH, BatchPassage
+from holdfast.gateway.giving_back import GivingBack
 from holdfast.gateway.passage import Passage
 from holdfast.gateway.passage_end import PassageEnds
 from holdfast.gateway.plane import Plane
+from holdfast.gateway.repetition import Repetition
 from holdfast.gateway.routing import Affinity, service_of
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.gateway.tc_gate import tc_gate
+from holdfast.gateway.unfinished import Unfinished
 
 
 def create_split_app(settings: GatewaySettings) -> FastAPI:
@@ -27,7 +31,8 @@ def create_split_app(settings: GatewaySettings) -> FastAPI:
     registry = Registry()
     peers = Peers(settings, Role.GATEWAY, registry)
     declared = Plane(settings, Drain(), Registry()).routers  # Its handlers never run here.
-    routers = passages(declared, peers, drain, namespace_default=settings.namespace_default)
+    unfinished = Unfinished(drain, registry)
+    routers = Passages(settings, peers, drain, unfinished, registry).routers(declared)
     backpressure = None if settings.qrf_disabled else Backpressure(settings, registry)
     if backpressure is not None:
         backpressure.admission.document(routers)
@@ -38,6 +43,7 @@ def create_split_app(settings: GatewaySettings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(peers.running())
+            await stack.enter_async_context(unfinished.running())
             if backpressure is not None:
                 await stack.enter_async_context(backpressure.sampling())
             yield
@@ -57,19 +63,60 @@ def create_split_app(settings: GatewaySettings) -> FastAPI:
     return app
 
 
-def passages(
-    declared: Iterable[ExpressRouter], peers: Peers, drain: Drain, *, namespace_default: str
-) -> list[ExpressRouter]:
-    """These routes, served elsewhere; no path is passed on that is not among them."""
-    routers: list[ExpressRouter] = []
-    ends = PassageEnds(drain)
-    for router in declared:
-        passed_on = ExpressRouter()
-        for route in router.routes:
-            assert not route.path.startswith(INTERNAL_PREFIX), f"{route.path} is not for clients"
-            service = service_of(route.path)
-            affinity = Affinity(service, namespace_default)
-            passage = Passage(route, peers.clients[service], peers.signer, drain, affinity)
-            passed_on.routes.append(ends.ended(passage.route()))
-        routers.append(passed_on)
-    return routers
+class Passages:
+    """What a gateway serves of declared routes; no path is passed on that is not among them."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        peers: Peers,
+        drain: Drain,
+        unfinished: Unfinished,
+        registry: Registry,
+    ) -> None:
+        self._namespace_default = settings.namespace_default
+        self._peers = peers
+        self._drain = drain
+        self._unfinished = unfinished
+        self._ends = PassageEnds(drain)
+        self._given_back = registry.counter(
+            "holdfast.gateway.given_back",
+            "Answers whose client was gone, by what became of the leases and messages in them.",
+            ("service", "outcome"),
+        )
+        self._repeated = registry.counter(
+            "holdfast.gateway.repeated",
+            "Calls that end a hold and had to be repeated, by whether a service answered in the end.",
+            ("service", "outcome"),
+        )
+
+    def routers(self, declared: Iterable[ExpressRouter]) -> list[ExpressRouter]:
+        """These routes, served elsewhere."""
+        routers: list[ExpressRouter] = []
+        for router in declared:
+            passed_on = ExpressRouter()
+            passed_on.routes = [self._ends.ended(self._passage(route).route()) for route in router.routes]
+            routers.append(passed_on)
+        return routers
+
+    def _passage(self, route: Route) -> Passage:
+        assert not route.path.startswith(INTERNAL_PREFIX), f"{route.path} is not for clients"
+        service = service_of(route.path)
+        peers = self._peers
+        giving_back = repetition = None
+        if route.undo is not None:
+            giving_back = GivingBack(
+                route.undo, service.value, peers.upstream(service), self._unfinished, self._given_back
+            )
+        if route.repeat is not None:
+            repetition = Repetition(route.repeat, service.value, self._unfinished, self._repeated)
+        kind = BatchPassage if route.path == KEEPALIVE_BATCH_PATH else Passage
+        return kind(
+            route,
+            peers.clients[service],
+            peers.signer,
+            self._drain,
+            Affinity(service, self._namespace_default),
+            giving_back=giving_back,
+            repetition=repetition,
+        )
