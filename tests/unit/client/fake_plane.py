@@ -63,6 +63,8 @@ class FakePlane:
         self.seen: list[Seen] = []
         self.keys: dict[str, Key] = {}
         self.is_draining = False
+        self.takes_batches = False
+        """lockd, which this fake resembles, has no `/v1/keepalive/batch`."""
         self._scripts: dict[str, deque[Reply]] = {}
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
@@ -91,7 +93,7 @@ class FakePlane:
             return result
 
     def _default(self, request: Seen) -> Reply:
-        name = request.path.removeprefix("/v1/")
+        name = request.path.removeprefix("/v1/").replace("/", "_")
         handler = getattr(self, f"_{name}", None)
         return handler(request) if handler is not None else Reply(404, b"404 page not found\n")
 
@@ -136,6 +138,20 @@ class FakePlane:
 
     def _keepalive(self, request: Seen) -> Reply:
         return self._refusal(request, self._key(request)) or reply(200, expires_at_unix=EXPIRES_AT_UNIX)
+
+    def _keepalive_batch(self, request: Seen) -> Reply:
+        if not self.takes_batches:
+            return Reply(404, b"404 page not found\n")
+        results: list[dict[str, Any]] = []
+        for asked in request.members()["renewals"]:
+            holder = self.keys.setdefault(asked["key"], Key()).holder
+            if holder is None or holder["lease_id"] != asked["lease_id"]:
+                results.append({"status": 403, "error": "lease_required", "detail": "active lease required"})
+            else:
+                token = asked["fencing_token"]
+                results.append({"expires_at_unix": EXPIRES_AT_UNIX, "fencing_token": token})
+        renewed = sum("expires_at_unix" in result for result in results)
+        return reply(200, renewed=renewed, results=results)
 
     def _release(self, request: Seen) -> Reply:
         key = self._key(request)

@@ -1,15 +1,25 @@
 """A lease in use: what its calls send, what they learn, and how an update survives a lost answer."""
 
 import hashlib
+from typing import Any
 
 import pytest
 
-from holdfast.client.call import Answer
+from holdfast.client.call import Answer, Call
 from holdfast.client.errors import CasMismatch, LeaseLost, TransportFailed, Unavailable, UnexpectedAnswer
 from holdfast.client.hold import Hold
 from holdfast.client.lease import Lease
 from holdfast.client.options import ClientOptions
 from tests.unit.client.player import Player, answer
+
+GRANT: dict[str, Any] = {
+    "namespace": "default",
+    "key": "orders",
+    "lease_id": "l1",
+    "txn_id": "t1",
+    "fencing_token": 1,
+    "expires_at_unix": 1794787230,
+}
 
 
 def holding(player: Player, *, version: int = 0, etag: str = "", ttl_s: float = 30.0) -> Hold:
@@ -234,3 +244,24 @@ def test_a_call_after_the_end_is_refused_without_being_sent() -> None:
 
     with pytest.raises(LeaseLost, match="released"), hold.in_use():
         pass
+
+
+def test_a_lease_that_was_waited_for_longer_than_it_lasts_is_held_and_renewed_at_once() -> None:
+    player = Player([answer(200, **GRANT)], seconds_per_call=40.0)
+    granted = player.play(player.channel.send(Call("POST", "/v1/acquire")))
+
+    hold = Hold.granted(player.channel, ClientOptions(), granted, 30.0)
+
+    assert hold.remaining_s() == 15.0
+    assert hold.keepalive_in_s() == 0.0
+
+
+def test_what_waits_here_for_its_turn_does_not_shorten_its_lease() -> None:
+    queued = answer(200, **GRANT)
+    queued.queued_s = 4.0
+    player = Player([queued], seconds_per_call=5.0)
+    granted = player.play(player.channel.send(Call("POST", "/v1/acquire")))
+
+    hold = Hold.granted(player.channel, ClientOptions(), granted, 30.0)
+
+    assert hold.remaining_s() == 29.0

@@ -1,5 +1,6 @@
 """Queues of both twins against a fake plane: what is sent, what comes back, and who may have it."""
 
+import asyncio
 import inspect
 import json
 from collections.abc import AsyncIterator
@@ -35,6 +36,7 @@ from tests.unit.client.fake_plane import FakePlane, Reply, Seen, reply
 ENQUEUE = "/v1/queue/enqueue"
 DEQUEUE = "/v1/queue/dequeue"
 ACK = "/v1/queue/ack"
+EXTEND = "/v1/queue/extend"
 NACK = "/v1/queue/nack"
 SUBSCRIBE = "/v1/queue/subscribe"
 EMPTY: dict[str, Any] = {"error": "waiting", "detail": "no messages available"}
@@ -443,3 +445,23 @@ def test_nonsense_is_refused_before_anything_is_sent(
 def test_a_queue_needs_a_name(url: str) -> None:
     with Client(url) as client, pytest.raises(InvalidArgument):
         client.queue(" ")
+
+
+def test_a_delivery_of_another_process_is_kept(plane: FakePlane, url: str) -> None:
+    """How long it lasts is not known: it is extended at once."""
+    message = Message(queue="orders", message_id=MESSAGE_ID, lease_id="l", fencing_token=1)
+
+    with Client(url) as client, client.queue("orders").attach(message).kept():
+        extend = plane.wait_for(EXTEND)[0]
+
+    assert extend.members()["lease_id"] == "l"
+
+
+async def test_an_asynchronous_delivery_of_another_process_is_kept(plane: FakePlane, url: str) -> None:
+    message = Message(queue="orders", message_id=MESSAGE_ID, lease_id="l", fencing_token=1)
+
+    async with AsyncClient(url) as client:
+        async with client.queue("orders").attach(message).kept():
+            extend = (await asyncio.to_thread(plane.wait_for, EXTEND))[0]
+
+    assert extend.members()["lease_id"] == "l"

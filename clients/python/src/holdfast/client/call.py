@@ -54,6 +54,8 @@ class Answer:
     endpoint: Endpoint | None = None
     sent_at_s: float = 0.0
     """Monotonic time at which the request left: a lease lasts from here at the least."""
+    queued_s: float = 0.0
+    """How long the request waited here for its turn before it left."""
     may_be_a_repeat: bool = False
     """An earlier attempt of this call may have reached a server without its answer reaching us."""
 

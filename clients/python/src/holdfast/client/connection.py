@@ -20,7 +20,7 @@ CONNECTED: Final = frozenset(
 """The events of httpx after which a fresh connection has a socket."""
 _CONNECT_S_MAX: Final = 10.0
 _IDLE_WAITS_MAX: Final = 16
-_IDLE_S_MAX: Final = 30.0
+IDLE_S_MAX: Final = 30.0
 """Shorter than servers and proxies keep an idle connection, so that it is we who close it."""
 
 # A peer that is gone without a word is noticed after a minute, also by an acquire that waits for ever.
@@ -47,15 +47,18 @@ class Connection:
         self._waits_max = options.waits_max
         self.verify = self._tls(options)
 
+    def connections_max(self, pool: Pool) -> int:
+        return self._waits_max if pool in ("wait", "stream") else self._connections_max
+
     def limits(self, pool: Pool) -> httpx.Limits:
-        connections_max = self._waits_max if pool in ("wait", "stream") else self._connections_max
+        connections_max = self.connections_max(pool)
         # httpcore looks at all idle connections for each of them: many must not be kept where many wait.
         # A stream always gets a connection of its own, because it ends with it.
         idle_max = {"wait": _IDLE_WAITS_MAX, "stream": 0}.get(pool, connections_max)
         return httpx.Limits(
             max_connections=connections_max,
             max_keepalive_connections=min(idle_max, connections_max),
-            keepalive_expiry=_IDLE_S_MAX,
+            keepalive_expiry=IDLE_S_MAX,
         )
 
     @property

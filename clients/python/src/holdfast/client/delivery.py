@@ -129,9 +129,12 @@ class Claim:
 
     def keepalive_in_s(self, *, after_failure: bool = False) -> float:
         """When to extend: at half time, and after a failure soon again, for as long as the delivery lasts."""
-        remaining_s = self.remaining_s() or 0.0
+        remaining_s = self.remaining_s()
         if after_failure:
-            return max(0.0, min(remaining_s, self.visibility_s / 20, _EXTEND_RETRY_S_MAX))
+            retry_s = min(self.visibility_s / 20, _EXTEND_RETRY_S_MAX)
+            return retry_s if remaining_s is None else max(0.0, min(remaining_s, retry_s))
+        if remaining_s is None:
+            return 0.0
         every_s = min(max(self.visibility_s / 2, _EXTEND_S_MIN), _EXTEND_S_MAX)
         return max(0.0, min(remaining_s - self.visibility_s / 2, every_s))
 

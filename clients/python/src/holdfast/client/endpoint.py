@@ -88,15 +88,15 @@ class EndpointOrder:
     def __init__(self, endpoints: Sequence[Endpoint], chance: random.Random) -> None:
         self._endpoints = tuple(endpoints)
         self._chance = chance
-        self._preferred: Endpoint | None = None
+        self.preferred: Endpoint | None = None
 
     def next(self) -> list[Endpoint]:
         """The order for one request."""
-        preferred = self._preferred
+        preferred = self.preferred
         others = [endpoint for endpoint in self._endpoints if endpoint != preferred]
         self._chance.shuffle(others)
         return others if preferred is None else [preferred, *others]
 
     def prefer(self, endpoint: Endpoint) -> None:
         """This one answered."""
-        self._preferred = endpoint
+        self.preferred = endpoint

@@ -165,7 +165,16 @@ _TEXT_CHARS_MAX: Final = 2000
 
 def api_error(status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
     """The typed error of an answer; one without an envelope has an empty code."""
-    envelope = _envelope(body)
+    return _typed(status, headers, _envelope(body))
+
+
+def error_among_many(envelope: Mapping[str, Any], headers: Mapping[str, str]) -> ApiError:
+    """The typed error of one result among many, which has the envelope and the status of an answer of its own."""
+    correlation = {name: value for name, value in headers.items() if name == "x-correlation-id"}
+    return _typed(_number(envelope, "status"), correlation, envelope)
+
+
+def _typed(status: int, headers: Mapping[str, str], envelope: Mapping[str, Any]) -> ApiError:
     code = _text(envelope, "error")
     family = _BY_CODE.get(code) or _BY_STATUS.get(status)
     if family is None:

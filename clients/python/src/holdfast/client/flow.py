@@ -57,6 +57,11 @@ class Channel:
         self._order = EndpointOrder(endpoints, self.chance)
         self._on_shutdown_imminent = on_shutdown_imminent
 
+    @property
+    def preferred(self) -> Endpoint | None:
+        """The endpoint that answered last, and is asked first."""
+        return self._order.preferred
+
     def send(self, call: Call, *, deadline_s: float | None = None) -> Flow[Answer]:
         """The first answer that is not a passive node's; with none but those, the last of them."""
         passive: Answer | None = None
@@ -107,5 +112,5 @@ class Channel:
             timeout_s = left_s if timeout_s is None else min(timeout_s, left_s)
         answer = yield Send(call, endpoint, timeout_s)
         assert answer is not None, "the driver answers every Send"
-        answer.sent_at_s = sent_at_s
+        answer.sent_at_s = sent_at_s + answer.queued_s
         return answer

@@ -13,7 +13,7 @@ from typing import Final
 
 from holdfast.client import request
 from holdfast.client.body import AsyncSource, Body
-from holdfast.client.call import Answer
+from holdfast.client.call import Answer, Members
 from holdfast.client.document import Attachment, PutResult, RemoveResult, State, WriteResult
 from holdfast.client.endpoint import Endpoint
 from holdfast.client.errors import (
@@ -26,6 +26,7 @@ from holdfast.client.errors import (
     TransportFailed,
     TxnConflict,
     UnexpectedAnswer,
+    error_among_many,
 )
 from holdfast.client.flow import Channel, Flow, pause
 from holdfast.client.lease import Lease, granted_s
@@ -74,12 +75,16 @@ class Hold:
         self._running = 0
         self._is_ended = False
         self._is_wanted_back = False
+        self._is_going_back = False
         self._lock = threading.Lock()
 
     @classmethod
     def granted(cls, channel: Channel, options: ClientOptions, answer: Answer, asked_ttl_s: float) -> "Hold":
         lease = Lease.granted(answer)
         ttl_s = granted_s(answer, lease.expires_at_unix, asked_ttl_s)
+        # An acquire may wait at the server for longer than its lease lasts, and the grant came at the end of that: so
+        # half of the time is believed, and the first renewal, which is due at once then, proves it or not.
+        deadline_s = max(answer.sent_at_s + ttl_s, channel.monotonic_s() + ttl_s / 2)
         return cls(
             channel,
             options,
@@ -87,14 +92,10 @@ class Hold:
             asked_ttl_s=asked_ttl_s,
             ttl_s=ttl_s,
             endpoint=answer.endpoint,
-            deadline_s=answer.sent_at_s + ttl_s,
+            deadline_s=deadline_s,
         )
 
     # Life
-
-    @property
-    def name(self) -> str:
-        return self.lease.key
 
     @property
     def is_ended(self) -> bool:
@@ -139,8 +140,12 @@ class Hold:
             self.on_due()
 
     def _is_due(self) -> bool:
+        """True once: the caller gives it back, and loses it if that fails."""
         is_in_use = self._running > 0 or self.is_in_handler or (self.is_in_block and self.has_staged)
-        return self._is_wanted_back and not self._is_ended and not is_in_use
+        if not self._is_wanted_back or self._is_going_back or self._is_ended or is_in_use:
+            return False
+        self._is_going_back = True
+        return True
 
     def end(self, because: LeaseLost | None = None) -> bool:
         """Released, or lost because of this; false if it was over already."""
@@ -181,6 +186,25 @@ class Hold:
         answer = yield from self._channel.send(call, deadline_s=self._deadline_s)
         members = _success(answer).members()
         self.lease.follow_token(answer)
+        return self._follow_renewal(answer, members, asked_s)
+
+    @property
+    def asked_ttl_s(self) -> float:
+        """What the next renewal asks for."""
+        return self._asked_ttl_s
+
+    def follow_batched(self, answer: Answer, members: Members, asked_s: float) -> ClientError | None:
+        """What one of many renewals came to; None if the lease is renewed."""
+        try:
+            if members.number("status") >= 400:
+                return error_among_many(members.raw, answer.headers)
+            self._follow_renewal(answer, members, asked_s)
+        except UnexpectedAnswer as problem:
+            return problem
+        self.lease.fencing_token = members.number("fencing_token") or self.lease.fencing_token
+        return None
+
+    def _follow_renewal(self, answer: Answer, members: Members, asked_s: float) -> int:
         expires_at_unix = members.number("expires_at_unix", is_required=True)
         self.lease.expires_at_unix = expires_at_unix
         self.ttl_s = granted_s(answer, expires_at_unix, asked_s)

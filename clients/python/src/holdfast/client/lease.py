@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Final
 
 from holdfast.client.call import Answer
@@ -72,16 +73,21 @@ def granted_s(answer: Answer, expires_at_unix: int, asked_s: float) -> float:
     The difference to *our* clock would say nothing: the two need not agree.
     """
     asked_s = asked_s if asked_s > 0 else TTL_S_DEFAULT
-    date = answer.headers.get("date")
-    if date is None:
-        return asked_s
-    try:
-        server_now_s = parsedate_to_datetime(date).timestamp()
-    except ValueError:
+    server_now_s = _date_s(answer.headers.get("date", ""))
+    if server_now_s is None:
         return asked_s
     shown_s = expires_at_unix - server_now_s
     # Both are whole seconds, so that a second more or less says nothing.
     return asked_s if shown_s > asked_s - _ROUNDING_S else max(1.0, shown_s)
+
+
+@lru_cache(maxsize=16)
+def _date_s(text: str) -> float | None:
+    """Unix seconds of a date header. A batch of renewals asks for the same one hundreds of times."""
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except ValueError:
+        return None
 
 
 def whole_seconds(seconds: float) -> int:

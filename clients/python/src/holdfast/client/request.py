@@ -52,6 +52,26 @@ def keepalive(lease: Lease, ttl_s: float, *, timeout_s: float) -> Call:
     return call
 
 
+def keepalive_batch(
+    renewals: Sequence[tuple[Lease, float]], *, correlation_id: str, timeout_s: float
+) -> Call:
+    """Each lease with the time that is asked for it."""
+    items = [
+        {
+            **_lease_members(lease),
+            "ttl_seconds": whole_seconds(ttl_s),
+            "txn_id": lease.txn_id,
+            "fencing_token": lease.fencing_token,
+        }
+        for lease, ttl_s in renewals
+    ]
+    call = _json_call("/v1/keepalive/batch", {"renewals": items}, {"X-Correlation-Id": correlation_id})
+    call.pool = "keepalive"
+    call.timeout_s = timeout_s
+    call.is_idempotent = True
+    return call
+
+
 def release(lease: Lease, *, rollback: bool, timeout_s: float) -> Call:
     members: dict[str, object] = {**_lease_members(lease), "txn_id": lease.txn_id}
     if rollback:

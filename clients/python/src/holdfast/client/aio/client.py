@@ -13,6 +13,7 @@ from holdfast.client.aio.delivery import Delivery
 from holdfast.client.aio.for_update import run_handler
 from holdfast.client.aio.query import DocumentQuery, KeyQuery, Pages
 from holdfast.client.aio.queue import Queue
+from holdfast.client.aio.renewer import Renewer
 from holdfast.client.aio.session import Session
 from holdfast.client.aio.stream import DocumentStream
 from holdfast.client.aio.transport import Transport
@@ -77,6 +78,7 @@ class AsyncClient:
             timeout_s=self.options.timeout_s,
             on_shutdown_imminent=self._on_shutdown_imminent,
         )
+        self._renewer = Renewer(self._transport, self._channel, self.options)
         self._roster = Roster[Session]()
         self._giving_back: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -110,6 +112,7 @@ class AsyncClient:
                 break
         for session in self._roster.sessions():
             session.detach()
+        await self._renewer.close()
         await self._transport.close()
 
     # Leases
@@ -152,7 +155,7 @@ class AsyncClient:
 
     def attach(self, lease: Lease) -> Session:
         """A session on a lease that was acquired elsewhere: it is neither kept alive nor released by itself."""
-        return Session(self._transport, Hold(self._channel, self.options, lease), keepalive=False)
+        return Session(self._transport, Hold(self._channel, self.options, lease))
 
     async def acquire_for_update(
         self,
@@ -193,7 +196,10 @@ class AsyncClient:
 
     def _session(self, hold: Hold, *, keepalive: bool) -> Session:
         session = Session(
-            self._transport, hold, keepalive=keepalive, on_end=lambda: self._roster.remove(hold)
+            self._transport,
+            hold,
+            renewer=self._renewer if keepalive else None,
+            on_end=lambda: self._roster.remove(hold),
         )
         hold.on_due = lambda: self._give_back(session)
         self._roster.add(hold, session)
@@ -242,6 +248,7 @@ class AsyncClient:
         """A queue, by its name: `client.queue("orders").enqueue(b"…")`."""
         return Queue(
             self._transport,
+            self._renewer,
             QueueCalls(self._channel, self.options, namespace or self.options.namespace, name),
         )
 

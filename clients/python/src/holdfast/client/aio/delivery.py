@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 from holdfast.client import request
 from holdfast.client.aio.arrivals import Payload
-from holdfast.client.aio.keeper import Keeper
+from holdfast.client.aio.renewer import Renewer
 from holdfast.client.aio.transport import Transport
 from holdfast.client.body import AsyncSource
 from holdfast.client.delivery import Claim, reason_of
@@ -17,6 +17,7 @@ from holdfast.client.errors import ClientError, InvalidArgument, LeaseLost, NotF
 from holdfast.client.flow import Flow
 from holdfast.client.hold import Hold
 from holdfast.client.queue_message import Intent, Message
+from holdfast.client.renewal import Renewal
 
 T = TypeVar("T")
 
@@ -64,6 +65,7 @@ class Delivery:
     def __init__(
         self,
         transport: Transport,
+        renewer: Renewer,
         claim: Claim,
         payload: Payload,
         *,
@@ -78,7 +80,8 @@ class Delivery:
         self._claim = claim
         self._state = state
         self._close_delay_s = close_delay_s
-        self._keeper: Keeper | None = None
+        self._renewer = renewer
+        self._renewal: Renewal | None = None
         self._guard = asyncio.Lock()
         claim.on_end = self._on_end
 
@@ -159,7 +162,7 @@ class Delivery:
             yield
         finally:
             async with self._guard:  # An extend that is cut off would take the ETag with it.
-                self._stop_keeper()
+                self._stop_renewal()
 
     async def ack(self) -> None:
         """Done: the message is gone for good. Raises LeaseLost or NotFound if it was no longer ours."""
@@ -195,7 +198,7 @@ class Delivery:
     async def _settle(self, flow: Flow[None]) -> None:
         async with self._guard:  # An extend under way would change the ETag.
             self._claim.check_live()
-            self._stop_keeper()
+            self._stop_renewal()
             await self._run(flow)
             self._claim.settle()
         await self.hang_up()
@@ -208,17 +211,16 @@ class Delivery:
             raise
 
     def _keep(self) -> None:
-        if self._keeper is None and not self._claim.is_ended:
-            self._keeper = Keeper(self._transport, self._claim, self._guard)
-            self._keeper.start()
+        if self._renewal is None and not self._claim.is_ended:
+            self._renewal = self._renewer.add(self._claim, self._guard)
 
-    def _stop_keeper(self) -> None:
-        if self._keeper is not None:
-            self._keeper.stop()
-            self._keeper = None
+    def _stop_renewal(self) -> None:
+        if self._renewal is not None:
+            self._renewer.discard(self._renewal)
+            self._renewal = None
 
     def _on_end(self) -> None:
-        self._stop_keeper()
+        self._stop_renewal()
         if self._claim.lost_because is not None:
             self.lost.set()
 

@@ -7,6 +7,7 @@ from holdfast.client.aio.arrivals import Payload
 from holdfast.client.aio.dead_letters import DeadLetters
 from holdfast.client.aio.delivery import Delivery, Dequeuing
 from holdfast.client.aio.intake import Intake
+from holdfast.client.aio.renewer import Renewer
 from holdfast.client.aio.subscription import Changes, Subscription
 from holdfast.client.aio.transport import Transport
 from holdfast.client.body import AsyncSource
@@ -20,9 +21,13 @@ from holdfast.client.retry import RETRIES_DEFAULT
 class Queue:
     """`client.queue("orders")`. Making one costs nothing; a queue exists as soon as it is used."""
 
-    def __init__(self, transport: Transport, calls: QueueCalls) -> None:
+    def __init__(self, transport: Transport, renewer: Renewer, calls: QueueCalls) -> None:
         self._transport = transport
+        self._renewer = renewer
         self._calls = calls
+
+    def _intake(self, close_delay_s: float = 0.0) -> Intake:
+        return Intake(self._transport, self._renewer, self._calls, close_delay_s=close_delay_s)
 
     @property
     def name(self) -> str:
@@ -117,7 +122,7 @@ class Queue:
 
     async def _take(self, taking: Taking, close_delay_s: float) -> Delivery:
         answer = await self._transport.run(self._calls.dequeue(taking))
-        return await Intake(self._transport, self._calls, close_delay_s=close_delay_s).only(answer)
+        return await self._intake(close_delay_s).only(answer)
 
     async def dequeue_batch(
         self,
@@ -140,7 +145,7 @@ class Queue:
         answer = await self._transport.run(self._calls.dequeue_or_none(taking))
         if answer is None:
             return []
-        return await Intake(self._transport, self._calls, close_delay_s=close_delay_s).all(answer)
+        return await self._intake(close_delay_s).all(answer)
 
     def subscribe(
         self,
@@ -166,14 +171,13 @@ class Queue:
             with_state=with_state,
             retries=retries,
         )
-        intake = Intake(self._transport, self._calls, close_delay_s=close_delay_s)
-        return Subscription(self._transport, self._calls, taking, intake)
+        return Subscription(self._transport, self._calls, taking, self._intake(close_delay_s))
 
     def attach(self, message: Message) -> Delivery:
         """A delivery that was taken elsewhere, to be settled here; it has no payload."""
         claim = self._calls.claim(message)
         payload = Payload(message, _no_chunks(), bytes_max=0)
-        return Intake(self._transport, self._calls).of(claim, payload)
+        return self._intake().of(claim, payload)
 
     async def ack_many(self, deliveries: Iterable[Delivery]) -> list[AckResult]:
         """Ack deliveries of this queue, up to 1000 in one commit; each result stands for itself."""

@@ -1,14 +1,17 @@
 """Drives flows on an event loop."""
 
 import asyncio
-from typing import Any, TypeVar
+import time
+from typing import Any, Final, TypeVar
 
 import httpx
 
+from holdfast.client.aio.pool import SHARD_CONNECTIONS, CallPool, TurnMissed
 from holdfast.client.call import Answer, Call, Pool
 from holdfast.client.connection import (
     CONNECTED,
     ERROR_BYTES_MAX,
+    IDLE_S_MAX,
     Connection,
     answer_headers,
     check_size,
@@ -17,21 +20,27 @@ from holdfast.client.connection import (
     timeout_of,
     url_of,
 )
-from holdfast.client.errors import ClientClosed, TransportFailed
+from holdfast.client.errors import ClientClosed, TransportFailed, TransportTimedOut
 from holdfast.client.flow import Flow, Pause, Send
 
 T = TypeVar("T")
+
+_IDLE_WAIT_SHARDS: Final = 8
 
 
 class Transport:
     """Connections by pool; closed by who opened it."""
 
     def __init__(self, connection: Connection) -> None:
-        self._pools: dict[Pool, httpx.AsyncClient] = {
-            "call": _open(connection, "call"),
-            "wait": _open(connection, "wait"),
-            "keepalive": _open(connection, "keepalive"),
-            "stream": _open(connection, "stream"),
+        self._pools: dict[Pool, CallPool] = {
+            "call": _call_pool(connection, "call"),
+            "wait": _call_pool(connection, "wait"),
+            "keepalive": _call_pool(connection, "keepalive"),
+        }
+        self._streams = {
+            # What stays open has its connection for as long as its reader likes, so no turn ends with the call.
+            "call": _open(connection, connection.limits("call")),
+            "stream": _open(connection, connection.limits("stream")),
         }
         self._is_closed = False
 
@@ -66,8 +75,23 @@ class Transport:
 
     async def _exchange(self, step: Send) -> Answer:
         call = step.call
-        pool = self._pools[call.pool]
-        request = pool.build_request(
+        if call.is_stream or call.pool == "stream":
+            return await self._exchange_over(
+                self._streams["stream" if call.pool == "stream" else "call"], step
+            )
+        asked_at_s = time.monotonic()
+        try:
+            async with self._pools[call.pool].client(timeout_of(call, step.timeout_s).pool) as client:
+                queued_s = time.monotonic() - asked_at_s
+                answer = await self._exchange_over(client, step)
+        except TurnMissed as error:
+            raise TransportTimedOut(f"{step.endpoint.name}: {error}", is_sent=False) from error
+        answer.queued_s = queued_s
+        return answer
+
+    async def _exchange_over(self, client: httpx.AsyncClient, step: Send) -> Answer:
+        call = step.call
+        request = client.build_request(
             call.method,
             url_of(call, step.endpoint),
             headers=headers_of(call),
@@ -76,7 +100,7 @@ class Transport:
             extensions=_trace(call),
         )
         with mapped_errors(step.endpoint):
-            response = await pool.send(request, stream=True)
+            response = await client.send(request, stream=True)
             if call.is_stream and response.status_code == 200:
                 return Answer(200, answer_headers(response), response=response)
             try:
@@ -90,12 +114,27 @@ class Transport:
         self._is_closed = True
         for pool in self._pools.values():
             await pool.aclose()
+        for client in self._streams.values():
+            await client.aclose()
 
 
-def _open(connection: Connection, pool: Pool) -> httpx.AsyncClient:
+def _call_pool(connection: Connection, pool: Pool) -> CallPool:
+    def open_client(number: int) -> httpx.AsyncClient:
+        # Of waits only the first few leave their connections open: many may wait, and seldom.
+        is_idle_kept = pool != "wait" or number < _IDLE_WAIT_SHARDS
+        idle_max = SHARD_CONNECTIONS if is_idle_kept else 0
+        limits = httpx.Limits(
+            max_connections=SHARD_CONNECTIONS, max_keepalive_connections=idle_max, keepalive_expiry=IDLE_S_MAX
+        )
+        return _open(connection, limits)
+
+    return CallPool(open_client, connection.connections_max(pool), may_wait=pool == "wait")
+
+
+def _open(connection: Connection, limits: httpx.Limits) -> httpx.AsyncClient:
     transport = httpx.AsyncHTTPTransport(
         verify=connection.verify,
-        limits=connection.limits(pool),
+        limits=limits,
         uds=connection.socket_path,
         socket_options=connection.socket_options,
         trust_env=False,

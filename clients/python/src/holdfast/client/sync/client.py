@@ -30,6 +30,7 @@ from holdfast.client.sync.delivery import Delivery
 from holdfast.client.sync.for_update import run_handler
 from holdfast.client.sync.query import DocumentQuery, KeyQuery, Pages
 from holdfast.client.sync.queue import Queue
+from holdfast.client.sync.renewer import Renewer
 from holdfast.client.sync.session import Session
 from holdfast.client.sync.stream import DocumentStream
 from holdfast.client.sync.transport import Transport
@@ -56,6 +57,7 @@ class Client:
             timeout_s=self.options.timeout_s,
             on_shutdown_imminent=self._on_shutdown_imminent,
         )
+        self._renewer = Renewer(self._transport, self._channel, self.options)
         self._roster = Roster[Session]()
         self._giving_back: list[threading.Thread] = []
         self._is_closed = False
@@ -89,6 +91,7 @@ class Client:
                 break
         for session in self._roster.sessions():
             session.detach()
+        self._renewer.close()
         self._transport.close()
 
     # Leases
@@ -128,7 +131,7 @@ class Client:
 
     def attach(self, lease: Lease) -> Session:
         """A session on a lease that was acquired elsewhere: it is neither kept alive nor released by itself."""
-        return Session(self._transport, Hold(self._channel, self.options, lease), keepalive=False)
+        return Session(self._transport, Hold(self._channel, self.options, lease))
 
     def acquire_for_update(
         self,
@@ -168,9 +171,17 @@ class Client:
         )
 
     def _session(self, hold: Hold, *, keepalive: bool) -> Session:
-        session = Session(
-            self._transport, hold, keepalive=keepalive, on_end=lambda: self._roster.remove(hold)
-        )
+        try:
+            session = Session(
+                self._transport,
+                hold,
+                renewer=self._renewer if keepalive else None,
+                on_end=lambda: self._roster.remove(hold),
+            )
+        except ClientError:  # There is no thread to keep it alive.
+            with suppress(ClientError):
+                self._transport.run(hold.release(rollback=True))
+            raise
         hold.on_due = lambda: self._give_back(session)
         self._roster.add(hold, session)
         return session
@@ -219,6 +230,7 @@ class Client:
         """A queue, by its name: `client.queue("orders").enqueue(b"…")`."""
         return Queue(
             self._transport,
+            self._renewer,
             QueueCalls(self._channel, self.options, namespace or self.options.namespace, name),
         )
 

@@ -14,8 +14,9 @@ from holdfast.client.errors import ClientError, InvalidArgument, LeaseLost, NotF
 from holdfast.client.flow import Flow
 from holdfast.client.hold import Hold
 from holdfast.client.queue_message import Intent, Message
+from holdfast.client.renewal import Renewal
 from holdfast.client.sync.arrivals import Payload
-from holdfast.client.sync.keeper import Keeper
+from holdfast.client.sync.renewer import Renewer
 from holdfast.client.sync.transport import Transport
 
 T = TypeVar("T")
@@ -60,6 +61,7 @@ class Delivery:
     def __init__(
         self,
         transport: Transport,
+        renewer: Renewer,
         claim: Claim,
         payload: Payload,
         *,
@@ -74,7 +76,8 @@ class Delivery:
         self._claim = claim
         self._state = state
         self._close_delay_s = close_delay_s
-        self._keeper: Keeper | None = None
+        self._renewer = renewer
+        self._renewal: Renewal | None = None
         self._guard = threading.Lock()
         claim.on_end = self._on_end
 
@@ -154,7 +157,7 @@ class Delivery:
         try:
             yield
         finally:
-            self._stop_keeper()
+            self._stop_renewal()
 
     def ack(self) -> None:
         """Done: the message is gone for good. Raises LeaseLost or NotFound if it was no longer ours."""
@@ -190,7 +193,7 @@ class Delivery:
     def _settle(self, flow: Flow[None]) -> None:
         with self._guard:  # An extend under way would change the ETag.
             self._claim.check_live()
-            self._stop_keeper()
+            self._stop_renewal()
             self._run(flow)
             self._claim.settle()
         self.hang_up()
@@ -203,16 +206,15 @@ class Delivery:
             raise
 
     def _keep(self) -> None:
-        if self._keeper is None and not self._claim.is_ended:
-            self._keeper = Keeper(self._transport, self._claim, self._guard)
-            self._keeper.start()
+        if self._renewal is None and not self._claim.is_ended:
+            self._renewal = self._renewer.add(self._claim, self._guard)
 
-    def _stop_keeper(self) -> None:
-        if self._keeper is not None:
-            self._keeper.stop()
-            self._keeper = None
+    def _stop_renewal(self) -> None:
+        if self._renewal is not None:
+            self._renewer.discard(self._renewal)
+            self._renewal = None
 
     def _on_end(self) -> None:
-        self._stop_keeper()
+        self._stop_renewal()
         if self._claim.lost_because is not None:
             self.lost.set()

@@ -11,6 +11,7 @@ from holdfast.client.queue import QueueCalls
 from holdfast.client.queue_message import Message
 from holdfast.client.sync.arrivals import Arrivals, Payload
 from holdfast.client.sync.delivery import Delivery, DeliveryState
+from holdfast.client.sync.renewer import Renewer
 from holdfast.client.sync.transport import Transport
 
 EAGER_BYTES_MAX: Final = 1024 * 1024
@@ -20,8 +21,11 @@ EAGER_BYTES_MAX: Final = 1024 * 1024
 class Intake:
     """What all deliveries of a queue have in common."""
 
-    def __init__(self, transport: Transport, calls: QueueCalls, *, close_delay_s: float = 0.0) -> None:
+    def __init__(
+        self, transport: Transport, renewer: Renewer, calls: QueueCalls, *, close_delay_s: float = 0.0
+    ) -> None:
         self._transport = transport
+        self._renewer = renewer
         self._calls = calls
         self._close_delay_s = close_delay_s
 
@@ -84,6 +88,7 @@ class Intake:
     def of(self, claim: Claim, payload: Payload) -> Delivery:
         return Delivery(
             self._transport,
+            self._renewer,
             claim,
             payload,
             state=self._state(claim),

@@ -13,6 +13,7 @@ from holdfast.client.sync.arrivals import Payload
 from holdfast.client.sync.dead_letters import DeadLetters
 from holdfast.client.sync.delivery import Delivery
 from holdfast.client.sync.intake import Intake
+from holdfast.client.sync.renewer import Renewer
 from holdfast.client.sync.subscription import Changes, Subscription
 from holdfast.client.sync.transport import Transport
 
@@ -20,9 +21,13 @@ from holdfast.client.sync.transport import Transport
 class Queue:
     """`client.queue("orders")`. Making one costs nothing; a queue exists as soon as it is used."""
 
-    def __init__(self, transport: Transport, calls: QueueCalls) -> None:
+    def __init__(self, transport: Transport, renewer: Renewer, calls: QueueCalls) -> None:
         self._transport = transport
+        self._renewer = renewer
         self._calls = calls
+
+    def _intake(self, close_delay_s: float = 0.0) -> Intake:
+        return Intake(self._transport, self._renewer, self._calls, close_delay_s=close_delay_s)
 
     @property
     def name(self) -> str:
@@ -115,7 +120,7 @@ class Queue:
 
     def _take(self, taking: Taking, close_delay_s: float) -> Delivery:
         answer = self._transport.run(self._calls.dequeue(taking))
-        return Intake(self._transport, self._calls, close_delay_s=close_delay_s).only(answer)
+        return self._intake(close_delay_s).only(answer)
 
     def dequeue_batch(
         self,
@@ -138,7 +143,7 @@ class Queue:
         answer = self._transport.run(self._calls.dequeue_or_none(taking))
         if answer is None:
             return []
-        return Intake(self._transport, self._calls, close_delay_s=close_delay_s).all(answer)
+        return self._intake(close_delay_s).all(answer)
 
     def subscribe(
         self,
@@ -164,14 +169,13 @@ class Queue:
             with_state=with_state,
             retries=retries,
         )
-        intake = Intake(self._transport, self._calls, close_delay_s=close_delay_s)
-        return Subscription(self._transport, self._calls, taking, intake)
+        return Subscription(self._transport, self._calls, taking, self._intake(close_delay_s))
 
     def attach(self, message: Message) -> Delivery:
         """A delivery that was taken elsewhere, to be settled here; it has no payload."""
         claim = self._calls.claim(message)
         payload = Payload(message, iter(()), bytes_max=0)
-        return Intake(self._transport, self._calls).of(claim, payload)
+        return self._intake().of(claim, payload)
 
     def ack_many(self, deliveries: Iterable[Delivery]) -> list[AckResult]:
         """Ack deliveries of this queue, up to 1000 in one commit; each result stands for itself."""

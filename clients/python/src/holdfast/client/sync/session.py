@@ -12,8 +12,9 @@ from holdfast.client.document import Description, RemoveResult, State, WriteResu
 from holdfast.client.errors import ClientError, LeaseLost
 from holdfast.client.hold import Hold, drained
 from holdfast.client.lease import Lease
+from holdfast.client.renewal import Renewal
 from holdfast.client.sync.attachments import Attachments
-from holdfast.client.sync.keeper import Keeper
+from holdfast.client.sync.renewer import Renewer
 from holdfast.client.sync.stream import DocumentStream
 from holdfast.client.sync.transport import Transport
 
@@ -30,19 +31,20 @@ class Session:
         transport: Transport,
         hold: Hold,
         *,
-        keepalive: bool,
+        renewer: Renewer | None = None,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self.lost = threading.Event()
         self.attachments = Attachments(transport, hold)
         self._transport = transport
         self._hold = hold
-        self._keeper = Keeper(transport, hold) if keepalive else None
+        self._renewer = renewer
         self._ending = threading.Lock()
         self._tell_end = on_end
+        self._renewal: Renewal | None = None  # Before the hold may end, which may be before `add` returns.
         hold.on_end = self._on_end
-        if self._keeper is not None:
-            self._keeper.start()
+        if renewer is not None:
+            self._renewal = renewer.add(hold)
 
     @property
     def lease(self) -> Lease:
@@ -163,7 +165,10 @@ class Session:
     def keepalive(self, ttl_s: float | None = None) -> int:
         """Count the time to live from now, by default the same as before; gives the expiry in Unix seconds."""
         with self._hold.in_use():
-            return self._transport.run(self._hold.keepalive(ttl_s))
+            expires_at_unix = self._transport.run(self._hold.keepalive(ttl_s))
+        if self._renewer is not None and self._renewal is not None:
+            self._renewer.move(self._renewal)
+        return expires_at_unix
 
     def release(self, *, rollback: bool = False) -> None:
         """End the lease: publish what was staged, or forget it. A second time it does nothing.
@@ -179,7 +184,7 @@ class Session:
                 if self._hold.lost_because is not None and not rollback:
                     raise self._hold.lost_because
                 return
-            self._stop_keeper()  # A renewal after the release would look like a loss.
+            self._stop_renewal()  # A renewal after the release would look like a loss.
             with self._hold.in_use():
                 self._transport.run(self._hold.release(rollback=rollback, retries=retries))
                 self._hold.end()
@@ -201,12 +206,12 @@ class Session:
         self._on_end()
         return self._hold.lease
 
-    def _stop_keeper(self) -> None:
-        if self._keeper is not None:
-            self._keeper.stop()
+    def _stop_renewal(self) -> None:
+        if self._renewer is not None and self._renewal is not None:
+            self._renewer.discard(self._renewal)
 
     def _on_end(self) -> None:
-        self._stop_keeper()
+        self._stop_renewal()
         if self._hold.lost_because is not None:
             self.lost.set()
         self._tell_end()
