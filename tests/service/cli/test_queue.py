@@ -75,13 +75,13 @@ def test_a_message_is_sent_taken_and_settled(server: TestServer, tmp_path: Path)
     holdfast queue extend --extend 45s | cut -d= -f1
     holdfast queue ack
     holdfast queue ack || echo "status $?"
-    unset HOLDFAST_QUEUE_PAYLOAD_PATH
-    holdfast client queue dequeue -q life --block nowait
+    eval "$(holdfast client queue dequeue -q life --block nowait)"
+    echo "${HOLDFAST_QUEUE_MESSAGE_ID-none}"
     """
 
     done = shell(server, tmp_path, script)
 
-    assert done.stdout.splitlines() == ["hello", "lease_expires_at_unix", "acknowledged", "status 1"]
+    assert done.stdout.splitlines() == ["hello", "lease_expires_at_unix", "acknowledged", "status 1", "none"]
     assert done.stderr.splitlines() == [
         "error: not_found (message already removed)",
         "no messages available (try again later)",
@@ -124,3 +124,28 @@ def test_an_interrupted_subscribe_lets_its_command_finish(server: TestServer, tm
 
     assert (status, (tmp_path / "result").read_text()) == (0, "done\n")
     assert (stats.is_available, stats.in_flight) == (False, 0)
+
+
+def test_a_message_is_kept_while_its_command_runs(server: TestServer, tmp_path: Path) -> None:
+    script = """
+    holdfast queue enqueue -q slow --data x > /dev/null
+    holdfast queue subscribe -q slow --block nowait --visibility 2s --exec 'sleep 4; echo once >> runs' 2> /dev/null
+    cat runs
+    """
+
+    done = shell(server, tmp_path, script)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "once\n", "")
+
+
+def test_the_command_of_a_message_that_is_lost_gets_sigterm(server: TestServer, tmp_path: Path) -> None:
+    script = """
+    holdfast queue enqueue -q lost --data x > /dev/null
+    holdfast queue subscribe -q lost --block nowait --visibility 2s \\
+        --exec 'sleep 60 > /dev/null 2>&1 & child=$!; trap "echo told; kill $child; exit 1" TERM
+                holdfast queue ack; wait $child'
+    """
+
+    done = shell(server, tmp_path, script)
+
+    assert done.stdout.splitlines() == ["acknowledged", "told"]

@@ -1,6 +1,9 @@
 """`holdfast bench`: the operations it drives, and what it makes of the measurements."""
 
+import asyncio
 import json
+from contextlib import suppress
+from itertools import islice
 
 import pytest
 from typer.testing import CliRunner
@@ -9,8 +12,11 @@ from holdfast.cli.bench import app, members_of, text_of
 from holdfast.cli.bench_load import (
     ATTACHMENT,
     DOCUMENT,
+    Load,
+    LoadJob,
     LoadResult,
     attachment_cycle,
+    key_name,
     lock_cycle,
     public_read,
 )
@@ -19,7 +25,7 @@ from holdfast.cli.bench_measure import BenchError, Run, Server, drive
 
 def run_of(operations: int, requests: int, cpu_s: float | None, **counters: float) -> Run:
     load = LoadResult(operations, requests, seconds=2.0, p50_ms=1.0, p95_ms=2.0, p99_ms=3.0)
-    named = {f"holdfast_storage_{name}": value for name, value in counters.items()}
+    named = {f"holdfast_storage_{name}_total": value for name, value in counters.items()}
     return Run(load, cpu_s, named)
 
 
@@ -112,3 +118,41 @@ def test_a_short_run_prints_all_its_figures_as_json(kind: str) -> None:
     assert members["operations"] > 0
     assert members["raw_syncs_per_s"] > 0
     assert 0 < members["syncs_per_commit"] <= 1
+
+
+async def test_the_load_is_spread_over_so_many_keys() -> None:
+    load = Load(LoadJob("127.0.0.1", 1, "lock", concurrency=3, seconds=1.0, keys=10))
+
+    shares = [set(islice(load._keys(number), 100)) for number in range(3)]
+
+    assert sorted(key for share in shares for key in share) == sorted(
+        key_name(number) for number in range(10)
+    )
+
+
+async def test_so_many_operations_are_under_way_at_once() -> None:
+    waiting: list[asyncio.StreamWriter] = []
+    is_full = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Nobody is answered before three ask at once."""
+        while await reader.readuntil(b"\r\n\r\n"):
+            waiting.append(writer)
+            if len(waiting) == 3:
+                is_full.set()
+            await is_full.wait()
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+
+    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            await answer(reader, writer)
+        writer.close()
+
+    async with await asyncio.start_server(served, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        load = Load(LoadJob("127.0.0.1", port, "echo", concurrency=3, seconds=0.1, keys=1))
+
+        result = await load.run()
+
+    assert len(set(waiting)) == 3
+    assert result.operations > 0

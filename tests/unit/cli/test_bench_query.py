@@ -31,4 +31,5 @@ def test_a_short_run_compares_index_and_scan() -> None:
     assert list(told["query_cpu_us_by_matches"]) == ["1", "10", "50"]
     assert told["index_pages_per_s"] > 0
     assert told["scan_pages_per_s"] > 0
+    assert told["query_cpu_us_beside_large_document"] > 0
     assert "pages of 50" in text_of(told)

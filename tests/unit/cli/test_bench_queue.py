@@ -7,9 +7,10 @@ from typer.testing import CliRunner
 
 from holdfast.cli.bench import app
 from holdfast.cli.bench_load import LoadResult
-from holdfast.cli.bench_measure import Run
-from holdfast.cli.bench_queue import members_of, text_of
-from holdfast.cli.bench_queue_operations import BATCH, batch_life, message_life
+from holdfast.cli.bench_measure import Run, Server
+from holdfast.cli.bench_queue import _fill, members_of, text_of
+from holdfast.cli.bench_queue_operations import BATCH, PAYLOAD, batch_life, message_life
+from tests.unit.client.fake_plane import fake_plane, reply
 
 META = b'{"message":{"queue":"%b","message_id":"m%d","lease_id":"L","txn_id":"T","fencing_token":1,"meta_etag":"e"}}\n'
 
@@ -18,7 +19,7 @@ def run_of(operations: int, cpu_s: float | None, **counters: float) -> Run:
     load = LoadResult(
         operations, operations * 3, seconds=2.0, p50_ms=1.0, p95_ms=2.0, p99_ms=3.0, commit_p50_ms=0.5
     )
-    return Run(load, cpu_s, {f"holdfast_storage_{name}": value for name, value in counters.items()})
+    return Run(load, cpu_s, {f"holdfast_storage_{name}_total": value for name, value in counters.items()})
 
 
 def test_the_life_of_a_message_is_enqueue_dequeue_and_ack() -> None:
@@ -87,3 +88,13 @@ def test_a_short_run_prints_all_its_figures_as_json() -> None:
     members = json.loads(result.stdout)
     assert all(members[name]["messages"] > 0 for name in ("single", "subscribe", "batch"))
     assert members["wake"]["wakes"] > 0
+
+
+def test_so_many_messages_wait_before_the_first_load() -> None:
+    with fake_plane() as (plane, url):
+        path = "/v1/queue/enqueueBatch"
+        plane.then(path, *[reply(200, messages=[])] * 10)
+
+        _fill(Server(url, None), 1_234)
+
+        assert sum(request.body.count(PAYLOAD) for request in plane.at(path)) == 1_234

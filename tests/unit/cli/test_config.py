@@ -1,6 +1,7 @@
 """`holdfast config`, and commands that take every setting as a flag."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,19 @@ from holdfast.cli.config import GENERATED_KEYS, app
 from holdfast.cli.options import Flags, SettingsCommand, settings_options
 from holdfast.common.settings import PlaneSettings
 from holdfast.leases.settings import LeasesSettings
+
+# fmt: off
+PROMISED_ORDER = [
+    "listen", "listen-proto", "store", "ha", "ha-lease-ttl", "default-namespace", "json-max",
+    "json-util", "payload-spool-mem", "default-ttl", "max-ttl", "acquire-block", "sweeper-interval",
+    "txn-replay-interval", "queue-decision-*", "idle-sweep-*", "drain-grace", "shutdown-timeout",
+    "disable-mtls", "http2-max-concurrent-streams", "disable-storage-encryption",
+    "storage-encryption-snappy", "bundle", "denylist-path", "logstore-*", "disk-lock-file-cache-size",
+    "disable-mem-queue-watch", "tc-trust-dir", "tc-disable-auth", "tc-allow-default-ca", "self",
+    "tc-join", "tc-fanout-*", "tc-decision-retention", "tc-client-bundle", "s3-*", "aws-*",
+    "storage-retry-*", "log-level",
+]
+# fmt: on
 
 serve_app = typer.Typer()
 
@@ -50,6 +64,11 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments)
 
 
+def keys_of(text: str) -> list[str]:
+    """The keys of a generated file, in the order of its lines."""
+    return re.findall(r"^#([a-z0-9-]+): ", text, re.MULTILINE)
+
+
 def run_serve(*arguments: str) -> Result:
     return CliRunner().invoke(serve_app, ["serve", *arguments])
 
@@ -60,33 +79,73 @@ def test_gen_writes_a_private_file_and_says_where(home: Path) -> None:
     path = home / ".holdfast" / "config.yaml"
     assert (result.exit_code, result.stdout) == (0, f"wrote default config to {path}\n")
     assert path.stat().st_mode & 0o777 == 0o600
-    assert list(yaml.safe_load(path.read_text())) == list(GENERATED_KEYS)
+    assert yaml.safe_load(path.read_text()) is None, "every line is a comment"
+    assert keys_of(path.read_text()) == list(GENERATED_KEYS)
 
 
 def test_gen_says_which_keys_are_without_effect(home: Path) -> None:
     lines = run("gen", "--stdout").stdout.splitlines()
 
-    assert lines[lines.index("json-util: lockd") - 1].endswith("Accepted for compatibility, without effect.")
-    assert lines[lines.index("max-ttl: 30m0s") - 1] == "# Longest lease; a longer request is cut to it."
+    assert lines[lines.index("#json-util: lockd") - 1].endswith("Accepted for compatibility, without effect.")
+    assert lines[lines.index("#max-ttl: 30m0s") - 1] == "# Longest lease; a longer request is cut to it."
 
 
-def test_the_generated_keys_are_in_the_promised_order() -> None:
-    groups = list(dict.fromkeys(key.partition("-")[0] for key in GENERATED_KEYS))
+def test_the_generated_keys_are_in_the_promised_order(home: Path) -> None:
+    groups = list(dict.fromkeys(_group(key) for key in keys_of(run("gen", "--stdout").stdout)))
 
-    assert groups[:4] == ["listen", "store", "ha", "default"]
-    assert (GENERATED_KEYS[0], GENERATED_KEYS[-1]) == ("listen", "log-level")
-    assert GENERATED_KEYS.index("tc-join") == GENERATED_KEYS.index("self") + 1
+    assert groups == PROMISED_ORDER
 
 
-def test_a_generated_file_changes_nothing(home: Path) -> None:
-    before = PlaneSettings().shown()
+def _group(key: str) -> str:
+    """A key, or the group that the promise names it by."""
+    return next((name for name in PROMISED_ORDER if name.endswith("*") and key.startswith(name[:-1])), key)
+
+
+@pytest.mark.parametrize("service", ["all", "gateway", "leases", "state", "queue", "txn"])
+def test_a_generated_file_changes_no_value_and_no_origin(home: Path, service: str) -> None:
+    before = run("show", "--service", service, "--output", "json").stdout
     run("gen")
 
-    after = PlaneSettings()
+    after = run("show", "--service", service, "--output", "json").stdout
 
-    assert after.shown() == before
-    assert after.origin("ttl_s_default") == f"file {home / '.holdfast' / 'config.yaml'}"
-    after.check_start()
+    assert json.loads(after) == json.loads(before)
+    assert {row["origin"] for row in json.loads(after)} == {"default"}
+
+
+@pytest.mark.parametrize("key", GENERATED_KEYS)
+def test_every_line_has_effect_when_its_mark_is_removed(home: Path, key: str) -> None:
+    """The text of the default is a value that the file takes, and the value that holds without the file."""
+    path = home / ".holdfast" / "config.yaml"
+    run("gen")
+    before = {row["key"]: row for row in json.loads(run("show", "--output", "json").stdout)}
+    path.write_text(path.read_text().replace(f"\n#{key}: ", f"\n{key}: "))
+
+    shown = run("show", "--output", "json")
+
+    changed = [row for row in json.loads(shown.stdout) if row != before[row["key"]]]
+    is_empty = before[key]["value"] == ""  # An empty value is the default, whoever writes it.
+    assert changed == ([] if is_empty else [{**before[key], "origin": f"file {path}"}])
+
+
+def test_an_edited_line_is_what_holds(home: Path) -> None:
+    path = home / ".holdfast" / "config.yaml"
+    run("gen")
+    path.write_text(path.read_text().replace("\n#max-ttl: 30m0s", "\nmax-ttl: 2h"))
+
+    settings = PlaneSettings()
+
+    assert (settings.ttl_s_max, settings.origin("ttl_s_max")) == (7200, f"file {path}")
+
+
+def test_protection_that_is_written_into_the_file_is_asked_for(home: Path) -> None:
+    path = home / ".holdfast" / "config.yaml"
+    run("gen")
+    path.write_text(path.read_text().replace("\n#disable-mtls: false", "\ndisable-mtls: false"))
+
+    result = run_serve()
+
+    assert result.exit_code == 2
+    assert "server.pem does not exist, but is needed for mutual TLS" in result.stderr
 
 
 def test_gen_does_not_overwrite_without_force(home: Path) -> None:
@@ -108,7 +167,7 @@ def test_gen_does_not_overwrite_without_force(home: Path) -> None:
 def test_gen_prints_to_stdout_on_request(home: Path) -> None:
     result = run("gen", "--stdout")
 
-    assert yaml.safe_load(result.stdout)["default-ttl"] == "30s"
+    assert "\n#default-ttl: 30s\n" in result.stdout
     assert not (home / ".holdfast").exists()
 
 

@@ -2,12 +2,15 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.unit.client.fake_plane import FakePlane, fake_plane
@@ -173,3 +176,99 @@ def test_a_server_that_stops_does_not_take_the_lease_away(served: tuple[FakePlan
         process.wait(TIMEOUT_S)
 
     assert released == []
+
+
+def is_running(pid: int) -> bool:
+    """A process that has ended and waits for its parent to ask is gone, too."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def until_gone(pid: int) -> None:
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while is_running(pid):
+        if time.monotonic() > deadline_s:
+            os.kill(pid, signal.SIGKILL)
+            raise AssertionError(f"process {pid} outlived its lock")
+        time.sleep(0.02)
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the kernel of Linux tells a child that its parent is gone"
+)
+def test_the_command_does_not_outlive_a_lock_that_is_killed(served: tuple[FakePlane, str]) -> None:
+    _, url = served
+    # It ignores what can be ignored.
+    script = "trap '' TERM HUP INT; echo $$; while :; do sleep 1; done"
+
+    with locking(url, "job", "--", "sh", "-c", script) as process:
+        pid = int(first_line(process))
+        assert is_running(pid)
+        process.kill()
+        process.wait(TIMEOUT_S)
+        until_gone(pid)
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the kernel of Linux tells a child that its parent is gone"
+)
+def test_what_the_command_started_does_not_outlive_a_lock_that_is_killed(
+    served: tuple[FakePlane, str],
+) -> None:
+    _, url = served
+    script = "sleep 600 & echo $!; sleep 600 & echo $!; wait"
+
+    with locking(url, "job", "--", "sh", "-c", script) as process:
+        pids = [int(first_line(process)) for _ in range(2)]
+        assert all(map(is_running, pids))
+        process.kill()
+        process.wait(TIMEOUT_S)
+        for pid in pids:
+            until_gone(pid)
+
+
+def test_what_the_command_leaves_behind_when_it_ends_goes_on(served: tuple[FakePlane, str]) -> None:
+    _, url = served
+
+    status, output, _ = run(url, "job", "--", "sh", "-c", "sleep 600 > /dev/null 2>&1 & echo $!")
+
+    pid = int(output)
+    assert (status, is_running(pid)) == (0, True)
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_the_output_of_a_lock_ends_with_the_command(served: tuple[FakePlane, str]) -> None:
+    """Nothing that watches over the command keeps its pipes open."""
+    _, url = served
+
+    with locking(url, "job", "--", "sh", "-c", "echo $PPID") as process:
+        output, _ = process.communicate(timeout=TIMEOUT_S)
+
+    assert int(output) == process.pid
+
+
+def test_the_owner_is_the_option_else_host_name_and_pid(served: tuple[FakePlane, str]) -> None:
+    plane, url = served
+
+    run(url, "job", "--owner", "me", "--", "true")
+    with locking(url, "job", "--", "true") as process:
+        process.wait(TIMEOUT_S)
+
+    owners = [request.members()["owner"] for request in plane.at("/v1/acquire")]
+    assert owners == ["me", f"{socket.gethostname()}-{process.pid}"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the guard by Linux' process table")
+def test_a_command_is_committed_although_its_guard_was_killed(served: tuple[FakePlane, str]) -> None:
+    plane, url = served
+
+    with locking(url, "job", "--", "sh", "-c", "echo $$; sleep 1") as process:
+        command = int(first_line(process))
+        (guard,) = [child for child in psutil.Process(process.pid).children() if child.pid != command]
+        guard.kill()
+        status = process.wait(TIMEOUT_S)
+
+    assert status == 0
+    assert plane.at("/v1/release")[0].members().get("rollback") is not True

@@ -138,7 +138,16 @@ def test_a_reader_that_went_away_is_no_error_to_tell(monkeypatch: pytest.MonkeyP
 
     result = CliRunner().invoke(app, ["store"])
 
-    assert (result.exit_code, result.stderr) == (1, "")
+    assert (result.exit_code, result.stderr) == (141, "")
+
+
+def test_a_reader_that_went_away_from_a_task_is_no_error_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = ExceptionGroup("tasks", [BrokenPipeError(errno.EPIPE, "Broken pipe")])
+    monkeypatch.setattr(main, "import_module", importing(error))
+
+    result = CliRunner().invoke(app, ["store"])
+
+    assert (result.exit_code, result.stderr) == (141, "")
 
 
 def test_ctrl_c_is_one_line_and_status_130(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,6 +170,20 @@ def test_dequeue_prints_exports_in_their_order(plane: FakePlane) -> None:
     assert (asked["owner"], asked["wait_seconds"], asked["visibility_timeout_seconds"]) == ("me", 5, 20)
 
 
+@pytest.mark.parametrize(
+    ("options", "wait_seconds"),
+    [((), 30), (("--block", "5s"), 5), (("--block", "nowait"), -1), (("--block", "forever"), 0)],
+)
+def test_dequeue_waits_as_told_and_30_seconds_by_default(
+    options: tuple[str, ...], wait_seconds: int, plane: FakePlane
+) -> None:
+    plane.then(DEQUEUE, delivered())
+
+    queue("dequeue", "-q", "orders", *options)
+
+    assert plane.seen[0].members().get("wait_seconds", 0) == wait_seconds
+
+
 def test_dequeue_makes_a_file_for_the_payload(plane: FakePlane) -> None:
     plane.then(DEQUEUE, delivered())
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from holdfast.common.clock import FakeClock
 from holdfast.storage.opening import open_store
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch
+from tests.system.test_store_cli import make_bundle
 from tests.unit.cli.invocation import Invoke
 
 
@@ -178,6 +180,43 @@ def test_sweep_and_compact_tell_what_they_did(invoke: Invoke, url: str) -> None:
     assert wrong.exit_code == 2
 
 
+def test_compact_drops_the_history_beyond_the_configured_bounds(
+    invoke: Invoke, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_HISTORY_REVISIONS", "0")
+
+    result = invoke("compact", "--store", url)
+
+    assert result.stdout == "a watch may now start after revision 2\n"
+
+
+def test_a_sweep_spares_blobs_that_are_younger_than_its_grace(invoke: Invoke, url: str) -> None:
+    async def lose_a_blob() -> None:
+        async with open_store(url, StoreOptions()) as opened, opened.blobs.create() as writer:
+            await writer.write(b"lost")
+            await writer.finish()
+
+    asyncio.run(lose_a_blob())
+
+    spared = invoke("sweep", "--grace", "1h", "--store", url, "--output", "json")
+    by_default = invoke("sweep", "--store", url, "--output", "json")
+    swept = invoke("sweep", "--grace", "0s", "--store", url, "--output", "json")
+
+    removed = [json.loads(result.stdout)["removed"] for result in (spared, by_default, swept)]
+    assert removed == [0, 0, 1]
+
+
+def test_a_plain_store_beside_a_bundle_is_opened_when_told_so(invoke: Invoke, url: str, home: Path) -> None:
+    bundle = make_bundle(home / "server.pem", os.urandom(32))
+    arguments = ["export", "-", "--store", url, "--bundle", str(bundle)]
+
+    refused = invoke(*arguments)
+    opened = invoke(*arguments, "--disable-storage-encryption")
+
+    assert refused.exit_code == 1
+    assert (opened.exit_code, len(opened.stdout.splitlines())) == (0, 6)
+
+
 def test_migrate_takes_the_store_of_the_settings(
     invoke: Invoke, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,7 +267,7 @@ def test_a_closed_standard_stream_is_an_error_that_says_so(
 
     assert (ended.returncode, ended.stderr) == (
         1,
-        f"error: {stream} is closed; name a file (invalid_archive)\n",
+        f"error: {stream} is closed; name a file\n",
     )
 
 

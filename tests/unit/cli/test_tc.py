@@ -131,3 +131,46 @@ def test_a_call_over_tls_needs_a_bundle(home: Path) -> None:
 
     assert result.exit_code == 1
     assert "no TC client bundle" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [["announce", "--self", A], ["join", "--self", A], ["leave"]], ids=" ".join
+)
+def test_a_node_shows_its_server_bundle(home: Path, command: list[str]) -> None:
+    (home / "named.pem").write_text("no bundle")
+    (home / ".holdfast").mkdir()
+    (home / ".holdfast" / "server.pem").write_text("no bundle either")
+    nowhere = ["--endpoint", f"https://127.0.0.1:{free_port()}"]
+
+    named = tc(*command, *nowhere, "--server-bundle", str(home / "named.pem"))
+    own = tc(*command, *nowhere)
+
+    assert (named.exit_code, own.exit_code) == (1, 1)
+    assert str(home / "named.pem") in named.stderr
+    assert str(home / ".holdfast" / "server.pem") in own.stderr
+
+
+def test_trust_is_kept_in_the_folder_of_the_option_else_of_the_server(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_TC_TRUST_DIR", str(home / "of-server"))
+    (home / "ca.pem").write_bytes(pem(Authority().certificate))
+
+    tc("trust", "add", "--ca", str(home / "ca.pem"))
+    tc("trust", "add", "--ca", str(home / "ca.pem"), "--trust-dir", str(home / "named"))
+    listed = [
+        json.loads(tc("trust", "list", "-o", "json", *option).stdout)["authorities"]
+        for option in ([], ["--trust-dir", str(home / "named")], ["--trust-dir", str(home / "empty")])
+    ]
+
+    assert [len(read_trust(home / name)) for name in ("of-server", "named")] == [1, 1]
+    assert [len(found) for found in listed] == [1, 1, 0]
+
+
+def test_the_tc_client_bundle_of_the_config_directory_is_found(home: Path) -> None:
+    (home / ".holdfast").mkdir(exist_ok=True)
+    (home / ".holdfast" / "tc-client-one.pem").write_bytes(Authority().bundle("client"))
+
+    result = tc("list", "--endpoint", f"https://127.0.0.1:{free_port()}")
+
+    assert (result.exit_code, "no node can be reached" in result.stderr) == (1, True)

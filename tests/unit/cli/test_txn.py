@@ -34,6 +34,14 @@ def test_a_decision_names_its_participants(plane: FakePlane, command: str, state
     }
 
 
+def test_what_is_prepared_names_the_second_of_its_rollback(plane: FakePlane) -> None:
+    plane.then("/v1/txn/decide", reply(200, txn_id=TXN, state="pending"))
+
+    txn("prepare", "-t", TXN, "-p", "a", "--expires-unix", "1900000000")
+
+    assert plane.at("/v1/txn/decide")[0].members()["expires_at_unix"] == 1_900_000_000
+
+
 @pytest.mark.parametrize("prefix", ["HOLDFAST_CLIENT_", "LOCKD_CLIENT_"])
 def test_the_transaction_is_the_one_of_the_environment(
     plane: FakePlane, monkeypatch: pytest.MonkeyPatch, prefix: str

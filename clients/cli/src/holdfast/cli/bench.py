@@ -128,8 +128,8 @@ def members_of(
 ) -> dict[str, object]:
     """What was measured, and its ratios to the floor under it."""
     operations_per_s = run.load.operations / run.load.seconds
-    commits = run.counters.get("holdfast_storage_commits", 0.0)
-    syncs = run.counters.get("holdfast_storage_syncs", 0.0)
+    commits = run.counters.get("holdfast_storage_commits_total", 0.0)
+    syncs = run.counters.get("holdfast_storage_syncs_total", 0.0)
     return {
         "kind": kind,
         "concurrency": concurrency,

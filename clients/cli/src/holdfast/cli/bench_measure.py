@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -18,7 +18,7 @@ from urllib.request import urlopen
 from holdfast.cli.bench_load import DOCUMENT, LoadJob, LoadResult, key_name
 from holdfast.state.index_state import IndexStates
 from holdfast.state.index_terms import Terms
-from holdfast.storage.disk import segment
+from holdfast.storage.disk.journal_file import allocate
 from holdfast.storage.disk.store import open_disk
 from holdfast.storage.layers import DOCUMENTS, LEASES
 from holdfast.storage.layers_pb2 import Document, Lease
@@ -63,9 +63,11 @@ class Server:
 
 
 @contextmanager
-def started(folder: Path, words: Sequence[str]) -> Iterator[Server]:
+def started(
+    folder: Path, words: Sequence[str], *, environment: Mapping[str, str] = os.environ
+) -> Iterator[Server]:
     """A server of our own, free of the caller's settings, for the length of the block."""
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    variables = {name: value for name, value in environment.items() if not name.startswith("HOLDFAST_")}
     log_path = folder / "server.log"
     with log_path.open("a") as log:
         process = subprocess.Popen(
@@ -158,7 +160,7 @@ async def _fill(folder: Path, keys: int) -> None:
 def raw_syncs_per_s(folder: Path, seconds: float) -> float:
     """What the disk allows: one record of a kilobyte after the other, each synced, with nothing around it."""
     path = folder / "raw.log"
-    segment.allocate(path, RAW_BYTES)
+    allocate(path, RAW_BYTES)
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         record, offset, count = os.urandom(len(DOCUMENT)), 0, 0

@@ -28,7 +28,9 @@ MATCHES: Final = (1, 10, PAGE, 500)
 INDEXED, UNINDEXED = "default", "unindexed"
 FILL_DOCUMENTS: Final = 500
 BUILD_S_MAX: Final = 3600.0
+SUMMARY_S_MAX: Final = 120.0
 DOCUMENT_BYTES: Final = 1000
+LARGE_ROWS: Final = 30_000
 
 Documents = Annotated[
     int, typer.Option("--documents", "-d", min=100, max=1_000_000, help="How many documents of one kilobyte.")
@@ -61,6 +63,9 @@ def measure(folder: Path, documents: int, seconds: float) -> dict[str, object]:
         }
         by_index = plane.measured(lambda: plane.page("index"), seconds)
         by_scan = plane.measured(lambda: plane.page("scan"), seconds)
+        plane.publish(INDEXED, "large", large_document())
+        plane.wait_for_summary()
+        beside_large = plane.measured(partial(plane.keys, 1), seconds)
         indexed = plane.measured(lambda: plane.update(INDEXED), seconds)
         unindexed = plane.measured(lambda: plane.update(UNINDEXED), seconds)
         plane.close()
@@ -78,6 +83,8 @@ def measure(folder: Path, documents: int, seconds: float) -> dict[str, object]:
         "update_cpu_us_index_on": _us(indexed[1]),
         "update_cpu_us_index_off": _us(unindexed[1]),
         "index_cost_of_update": round(indexed[1] / unindexed[1], 3),
+        "large_document_bytes": len(large_document()),
+        "query_cpu_us_beside_large_document": _us(beside_large[1]),
     }
 
 
@@ -95,6 +102,11 @@ def text_of(members: dict[str, Any]) -> str:
             "update",
             f"{members['update_cpu_us_index_on']} µs with the index on, {members['update_cpu_us_index_off']} µs off: "
             f"{members['index_cost_of_update']}",
+        ),
+        (
+            "large document",
+            f"{members['query_cpu_us_beside_large_document']} µs per query of 1 match beside one of "
+            f"{members['large_document_bytes']} bytes",
         ),
     ]
     return "\n".join(f"{name:<20}{value}" for name, value in lines)
@@ -127,6 +139,18 @@ class Plane:
             time.sleep(0.2)
         raise BenchError(f"the index was not complete after {BUILD_S_MAX:.0f} s")
 
+    def wait_for_summary(self) -> None:
+        """Until the large document is indexed."""
+        until_s = time.perf_counter() + SUMMARY_S_MAX
+        while time.perf_counter() < until_s:
+            self._connection.request("GET", "/metrics")
+            told = self._connection.getresponse().read().decode()
+            made = [line for line in told.splitlines() if line.startswith("holdfast_index_summaries")]
+            if any(float(line.rpartition(" ")[2]) for line in made):
+                return
+            time.sleep(0.2)
+        raise BenchError(f"the large document was not indexed after {SUMMARY_S_MAX:.0f} s")
+
     def measured(self, operation: Callable[[], None], seconds: float) -> tuple[float, float]:
         """Operations per second, and server CPU in seconds for each."""
         operation()
@@ -156,7 +180,9 @@ class Plane:
     def update(self, namespace: str) -> None:
         """Acquire, change two fields of a kilobyte, release."""
         self._number += 1
-        key = f"updated-{self._number % 20}"
+        self.publish(namespace, f"updated-{self._number % 20}", document(self._number % 20, self._number))
+
+    def publish(self, namespace: str, key: str, text: bytes) -> None:
         asked = {"namespace": namespace, "key": key, "owner": "bench", "ttl_seconds": 60}
         lease = json.loads(self._ask("/v1/acquire", asked))
         claim = {
@@ -164,9 +190,7 @@ class Plane:
             "X-Txn-ID": lease["txn_id"],
             "X-Fencing-Token": str(lease["fencing_token"]),
         }
-        self._ask(
-            "/v1/update", document(self._number % 20, self._number), claim, key=key, namespace=namespace
-        )
+        self._ask("/v1/update", text, claim, key=key, namespace=namespace)
         released = {
             "namespace": namespace,
             "key": key,
@@ -208,6 +232,14 @@ def document(number: int, turn: int = 0) -> bytes:
     }
     text = json.dumps(members | {"note": ""}, separators=(",", ":"))
     return json.dumps(members | {"note": "x" * (DOCUMENT_BYTES - len(text))}, separators=(",", ":")).encode()
+
+
+def large_document() -> bytes:
+    """About 2 MB that no query of the benchmark matches."""
+    rows = [
+        {"id": f"row-{number:06d}", "total": number * 1.25, "note": "x" * 16} for number in range(LARGE_ROWS)
+    ]
+    return json.dumps({"rows": rows}, separators=(",", ":")).encode()
 
 
 async def _fill(folder: Path, documents: int) -> None:

@@ -136,7 +136,9 @@ def _told(run: Run, echo: Run, messages_per_operation: int) -> dict[str, float |
         "p99_ms": round(run.load.p99_ms, 3),
         "cpu_us_per_message": _rounded(cpu_us),
         "message_cpu_to_echo": _ratio(cpu_us, echo.cpu_us_per_request),
-        "syncs_per_message": _rounded(run.counters.get("holdfast_storage_syncs", 0.0) / max(messages, 1)),
+        "syncs_per_message": _rounded(
+            run.counters.get("holdfast_storage_syncs_total", 0.0) / max(messages, 1)
+        ),
     }
 
 

@@ -1,7 +1,6 @@
 """`holdfast client`: leases and documents of a running plane, from a shell."""
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -12,7 +11,15 @@ from typing import IO, Annotated, Any
 import typer
 
 from holdfast.cli import client_attachments, client_edit, client_query, client_set, namespace, queue
-from holdfast.cli.client_print import export_lines, pretty, print_members, print_write, printable, text_lines
+from holdfast.cli.client_print import (
+    LEASE_VARIABLES,
+    export_lines,
+    pretty,
+    print_members,
+    print_write,
+    printable,
+    text_lines,
+)
 from holdfast.cli.client_target import (
     IfEtag,
     IfVersion,
@@ -23,7 +30,9 @@ from holdfast.cli.client_target import (
     takes_target,
 )
 from holdfast.cli.files import read_whole
-from holdfast.cli.output import Output, OutputFormat, failure
+from holdfast.cli.output import Output, OutputFormat, failure, file_name
+from holdfast.cli.shell_code import EvaluatedCommand
+from holdfast.cli.streams import standard_input, standard_output
 from holdfast.client.request import json_bytes
 from holdfast.client.sync.stream import DocumentStream
 
@@ -50,9 +59,16 @@ class DocumentType(StrEnum):
 Type = Annotated[DocumentType, typer.Option("--type", help="How the document is written down.")]
 
 
+class AcquireCommand(EvaluatedCommand):
+    """A failed one leaves no older lease behind."""
+
+    variables = LEASE_VARIABLES
+
+
 @app.command(
+    cls=AcquireCommand,
     epilog='Examples:  eval "$(holdfast client acquire -k orders --ttl 1m)"  |  '
-    "holdfast client acquire -k orders --block nowait --output json"
+    "holdfast client acquire -k orders --block nowait --output json",
 )
 @takes_target(key=False)
 def acquire(
@@ -72,7 +88,10 @@ def acquire(
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Fail if the key exists.")] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Take a lease, and print it as exports for a shell."""
+    """Take a lease, and print it as exports for a shell.
+
+    After a failure the shell code takes the variables of an older lease away, and an eval of it fails.
+    """
     with target.client() as client:
         session = client.acquire(
             key,
@@ -135,7 +154,7 @@ def describe(target: Target, output: Output = OutputFormat.JSON) -> None:
 
 
 @app.command(
-    epilog="Examples:  holdfast client get  |  holdfast client get -k orders --public -o orders.yaml --type yaml"
+    epilog="Examples:  holdfast client get --output yaml  |  holdfast client get -k orders --public --file orders.yaml"
 )
 @takes_target(lease=True)
 def get(
@@ -143,12 +162,20 @@ def get(
     public: Annotated[
         bool, typer.Option("--public", help="The last committed document; needs no lease.")
     ] = False,
-    file: Annotated[str, typer.Option("--output", "-o", metavar="FILE|-", help="Where it goes.")] = "-",
+    file: Annotated[
+        str,
+        typer.Option("--file", "-f", "-o", metavar="FILE|-", help="Where it goes.", callback=file_name),
+    ] = "-",
+    output: Annotated[
+        DocumentType | None, typer.Option("--output", help="How the document is written down; as --type.")
+    ] = None,
     type: Type = DocumentType.AUTO,
     show_meta: Annotated[bool, typer.Option("--show-meta", help="Also version and ETag, on stderr.")] = False,
 ) -> None:
     """Print the document; its size, ETag and version go to stderr."""
-    kind = _kind_of(type, file, on_stdout=DocumentType.JSON)
+    if output is not None and type not in (DocumentType.AUTO, output):
+        raise typer.BadParameter(f"--type says {type}; give one of them", param_hint="--output")
+    kind = _kind_of(output or type, file, on_stdout=DocumentType.JSON)
     with target.client() as client:
         if public:
             document = client.stream(target.required_key(), namespace=target.namespace or None)
@@ -260,7 +287,7 @@ def _tell(size_bytes: int, stream: DocumentStream, *, show_meta: bool) -> None:
 def _document_source(file: str, kind: DocumentType) -> Path | IO[bytes] | bytes:
     """JSON is sent as it is read; the server looks at it."""
     if kind is not DocumentType.YAML:
-        return sys.stdin.buffer if file == "-" else Path(file)
+        return standard_input() if file == "-" else Path(file)
     import yaml
 
     try:
@@ -274,8 +301,9 @@ def _document_source(file: str, kind: DocumentType) -> Path | IO[bytes] | bytes:
 def _opened(file: str) -> Iterator[IO[bytes]]:
     """Where a result goes; - is standard output."""
     if file == "-":
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        out = standard_output()
+        yield out
+        out.flush()
         return
     try:
         with Path(file).open("wb") as opened:

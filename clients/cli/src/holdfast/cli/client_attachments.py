@@ -1,6 +1,5 @@
 """`holdfast client attachments`: files beside a document."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +7,8 @@ import typer
 
 from holdfast.cli.client_print import attachment_line, attachment_members, print_members, text_lines
 from holdfast.cli.client_target import Target, takes_target
-from holdfast.cli.output import Output, OutputFormat, failure
+from holdfast.cli.output import Output, OutputFormat, failure, file_name
+from holdfast.cli.streams import is_broken_pipe, standard_input, standard_output
 from holdfast.client import Client
 from holdfast.client.sync.attachments import PublicAttachments
 
@@ -47,7 +47,7 @@ def put(
     with target.client() as client:
         result = target.session(client).attachments.put(
             name,
-            sys.stdin.buffer if file == "-" else Path(file),
+            standard_input() if file == "-" else Path(file),
             content_type=content_type,
             max_bytes=max_bytes,
             prevent_overwrite=prevent_overwrite,
@@ -76,22 +76,29 @@ def list_all(target: Target, public: Public = False, output: Output = OutputForm
     print_members(members, "", output)
 
 
-@app.command(epilog="Examples:  holdfast client attachments get --name a.txt  |  … get --name a.tar -o a.tar")
+@app.command(
+    epilog="Examples:  holdfast client attachments get --name a.txt  |  … get --name a.tar --file a.tar"
+)
 @takes_target(lease=True)
 def get(
     target: Target,
     name: Name = "",
     id: Id = "",
     public: Public = False,
-    file: Annotated[str, typer.Option("--output", "-o", metavar="FILE|-", help="Where it goes.")] = "-",
+    file: Annotated[
+        str,
+        typer.Option("--file", "-f", "-o", metavar="FILE|-", help="Where it goes.", callback=file_name),
+    ] = "-",
 ) -> None:
     """Download one."""
+    place = standard_output() if file == "-" else Path(file)
     with target.client() as client, _attachments(target, client, public=public).get(name, id=id) as stream:
         try:
-            stream.save_to(sys.stdout.buffer if file == "-" else Path(file))
+            stream.save_to(place)
         except OSError as error:
+            if is_broken_pipe(error):
+                raise
             raise failure(f"{file}: {error.strerror}") from None
-    sys.stdout.buffer.flush()
 
 
 @app.command(epilog="Example:  holdfast client attachments delete --name a.txt")

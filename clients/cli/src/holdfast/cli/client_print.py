@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import typer
 
 from holdfast.cli.output import OutputFormat, print_result
+from holdfast.cli.shell_code import leftovers
 from holdfast.client import Attachment, Lease, WriteResult
 from holdfast.client.environment import PREFIXES
 
@@ -45,10 +46,26 @@ def exports(lease: Lease, server: str) -> list[tuple[str, str]]:
     ]
 
 
+# Not those that say where and as whom to work: they may stand in a user's profile.
+_OF_A_LEASE = (
+    "LEASE",
+    "KEY",
+    "FENCING_TOKEN",
+    "TXN_ID",
+    "VERSION",
+    "ETAG",
+    "EXPIRES_UNIX",
+    "RETRY_AFTER",
+)
+LEASE_VARIABLES = tuple(prefix + name for prefix in PREFIXES for name in _OF_A_LEASE)
+
+
 def export_lines(lease: Lease, server: str) -> str:
-    return "\n".join(
-        f"export {PREFIXES[0]}{name}={shell_quoted(value)}" for name, value in exports(lease, server)
+    variables = exports(lease, server)
+    gone = leftovers(
+        (PREFIXES[0] + name for name in _OF_A_LEASE), (PREFIXES[0] + name for name, _ in variables)
     )
+    return gone + "\n".join(f"export {PREFIXES[0]}{name}={shell_quoted(value)}" for name, value in variables)
 
 
 def shell_quoted(text: str) -> str:

@@ -14,6 +14,7 @@ from holdfast.cli.client_target import Target, takes_target
 from holdfast.cli.files import STANDARD, written
 from holdfast.cli.output import Output, OutputFormat
 from holdfast.cli.progress import progress
+from holdfast.cli.streams import is_terminal
 from holdfast.client import Client
 from holdfast.client.sync.query import KeyQuery
 
@@ -118,7 +119,7 @@ def _print_documents(
 
 def _is_seen(file: str) -> bool:
     """Whether the result itself runs over the screen; it would tear a progress bar apart."""
-    return file == STANDARD and sys.stdout.isatty()
+    return file == STANDARD and is_terminal(sys.stdout)
 
 
 def _progress(*, is_hidden: bool) -> "AbstractContextManager[Advance]":

@@ -80,16 +80,21 @@ def _defaults() -> PlaneSettings:
 
 
 def default_config() -> str:
-    """The config file with every generated key at its default."""
+    """The config file with every generated key at its default, as a comment: it sets nothing until it is edited.
+
+    A written default would count as asked for, and a server that is asked for its bundle doesn't start without it.
+    """
     defaults = _defaults()
     fields = {flag.key: PlaneSettings.model_fields[name] for name, flag in defaults.flags().items()}
     values = defaults.shown()
     lines = [
-        "# Configuration of holdfast. Flags and environment beat this file; an empty value is the default."
+        "# Configuration of holdfast. The lines below show the defaults; remove the # before a key to set it.",
+        "# Flags and environment beat this file; an empty value is the default.",
     ]
     for key in GENERATED_KEYS:
         lines.append(f"# {fields[key].description}{flag_of(fields[key]).note}")
-        lines.append(yaml.safe_dump({key: values[key]}, default_flow_style=False, width=1000).strip())
+        written = yaml.safe_dump({key: values[key]}, default_flow_style=False, width=1000).strip()
+        lines.extend(f"#{line}" for line in written.splitlines())
     return "\n".join(lines) + "\n"
 
 
@@ -101,7 +106,7 @@ def generate(
     stdout: Annotated[bool, typer.Option("--stdout", help="Print instead of writing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write the default configuration."""
+    """Write a configuration file that shows every default as a comment, and so changes nothing until it is edited."""
     if stdout and out is not None:
         raise failure("--stdout and --out exclude each other; give one of them", 2)
     if stdout:

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from holdfast.cli.output import failure
+from holdfast.cli.streams import standard_input, standard_output
 from holdfast.lql.errors import InvalidMutations
 
 STANDARD = "-"
@@ -19,7 +19,7 @@ STANDARD = "-"
 def read_whole(file: str) -> bytes:
     """The content of a file; ends the program if it can't be read."""
     try:
-        return sys.stdin.buffer.read() if file == STANDARD else Path(file).read_bytes()
+        return standard_input().read() if file == STANDARD else Path(file).read_bytes()
     except OSError as error:
         raise failure(f"{file}: {error.strerror}") from None
 
@@ -36,8 +36,9 @@ def file_value(name: str) -> bytes:
 def written(file: str) -> Iterator[IO[bytes]]:
     """Where a result goes; a file takes its name when all of it is there, and keeps its mode and its links."""
     if file == STANDARD:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        out = standard_output()
+        yield out
+        out.flush()
         return
     try:
         with _replaced(Path(file).resolve()) as opened:

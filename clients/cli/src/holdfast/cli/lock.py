@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Final
@@ -11,7 +12,9 @@ import typer
 
 from holdfast.cli.client_print import exports, printable
 from holdfast.cli.client_target import Target, block_s, duration_s, takes_target
+from holdfast.cli.lock_guard import Guard, prepared
 from holdfast.cli.output import failure
+from holdfast.cli.streams import is_terminal
 from holdfast.client import AsyncClient, ClientError, LeaseHeld, LeaseLost
 from holdfast.client.aio.session import Session
 from holdfast.client.environment import PREFIXES
@@ -62,6 +65,9 @@ def lock(
 
     Exit status: the command's own (128 + n after signal n); 75 somebody else holds the key, 76 the lease was lost,
     126 and 127 the command can't be run or is not there, 1 anything else.
+
+    When this program itself is killed, the command is killed too (on Linux), and with it what it started, except on a
+    terminal, or what moved to a process group of its own.
     """
     work = _Lock(
         key, command, ttl_s=duration_s(ttl), block_s=block_s(wait), grace_s=max(0.0, duration_s(grace))
@@ -83,7 +89,8 @@ class _Lock:
         self._process: asyncio.subprocess.Process | None = None
         # On a terminal the command stays in our group, so that job control reaches both. Elsewhere it leads its
         # own, so that everything it started can be stopped with it.
-        self._is_on_terminal = sys.stdin.isatty()
+        self._is_on_terminal = is_terminal(sys.stdin)
+        self._guard: Guard | None = None
         self._ended_by = 0
 
     async def run(self, target: Target, owner: str) -> int:
@@ -123,15 +130,20 @@ class _Lock:
         status = await self._start(session, server)
         if status == 0:
             status = await self._until_ended(session)
+        if self._guard is not None:
+            self._guard.dismiss()
         return await self._release(session, status)
 
     async def _start(self, session: Session, server: str) -> int:
         lease = {PREFIXES[0] + name: value for name, value in exports(session.lease, server)}
+        if not self._is_on_terminal:
+            self._guard = Guard()
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
                 env={**os.environ, **lease},
                 process_group=None if self._is_on_terminal else 0,
+                preexec_fn=prepared(self._guard),
             )
         except FileNotFoundError:
             typer.echo(f"error: {self._command[0]}: command not found", err=True)
@@ -139,6 +151,8 @@ class _Lock:
         except OSError as error:
             typer.echo(f"error: {self._command[0]}: {error.strerror}", err=True)
             return NOT_EXECUTABLE
+        except subprocess.SubprocessError as error:  # What watches over the command is gone already.
+            raise failure(f"the command was not started: {error}") from None
         return 0
 
     async def _until_ended(self, session: Session) -> int:

@@ -1,7 +1,6 @@
 """`holdfast lql`: the query language without a server: read selectors, ask documents, change them, run vectors."""
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 
 from holdfast.cli.files import file_value
 from holdfast.cli.output import Output, OutputFormat, print_result
+from holdfast.cli.streams import standard_input, standard_output
 from holdfast.lql.application import apply_mutations
 from holdfast.lql.document import parse_document
 from holdfast.lql.errors import InvalidDocument
@@ -101,7 +101,7 @@ def mutate(
         parse_document(document)
     mode = Mode.SCRIPT if script else Mode.EXPRESSIONS
     changed = apply_mutations(document, mutation, now_ns=_now_ns(now), mode=mode, read_file=file_value)
-    sys.stdout.buffer.write(changed + b"\n")
+    standard_output().write(changed + b"\n")
 
 
 @app.command(epilog="Example:  holdfast lql vectors selectors.jsonl matches.jsonl mutations.jsonl")
@@ -137,7 +137,7 @@ def _decoded(content: bytes, file: Path) -> str:
 
 def _content(file: str) -> bytes:
     if file == "-":
-        return sys.stdin.buffer.read()
+        return standard_input().read()
     try:
         return Path(file).read_bytes()
     except OSError as error:

@@ -1,6 +1,5 @@
 """`holdfast`: the command line. A command is imported when it is called, so that the others cost nothing."""
 
-import errno
 import platform
 from importlib import import_module
 from typing import Any
@@ -9,7 +8,9 @@ import typer
 from typer.core import TyperGroup
 
 from holdfast.cli.output import Output, OutputFormat, failure, print_result
+from holdfast.cli.streams import broken_pipe, flushed_status, is_broken_pipe
 from holdfast.common.errors import HoldfastError
+from holdfast.common.standard_descriptors import open_standard_descriptors
 
 INTERRUPTED = 130
 
@@ -38,6 +39,21 @@ _COMMANDS = {
 class PlaneGroup(TyperGroup):
     """Loads commands late, and ends every expected error with one line and a status."""
 
+    def main(self, *arguments: Any, **more: Any) -> Any:
+        open_standard_descriptors()
+        try:
+            return super().main(*arguments, **more)
+        except SystemExit as end:
+            raise SystemExit(flushed_status(end.code)) from None
+
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        try:
+            return super().make_context(*arguments, **more)
+        except OSError as error:
+            if is_broken_pipe(error):
+                raise broken_pipe() from None  # While it was printing its help.
+            raise
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         # Typer may bring its own copy of click, so the types of the base can't be named here.
         name, command, rest = super().resolve_command(ctx, args)
@@ -52,10 +68,14 @@ class PlaneGroup(TyperGroup):
         except HoldfastError as error:
             raise failure(f"{error.detail} ({error.code})") from None
         except OSError as error:
-            if error.errno == errno.EPIPE:
-                raise  # Nobody reads on: click ends the program without a word.
+            if is_broken_pipe(error):
+                raise broken_pipe() from None
             place = "" if error.filename is None else f"{error.filename}: "
             raise failure(f"{place}{error.strerror or error}") from None
+        except BaseExceptionGroup as errors:
+            if is_broken_pipe(errors):
+                raise broken_pipe() from None
+            raise
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
             raise typer.Exit(INTERRUPTED) from None

@@ -15,6 +15,17 @@ class OutputFormat(StrEnum):
     JSON = "json"
 
 
+# `-o` of a few commands is a file, as in lockd; a format there would be the name of a file that nobody wanted.
+_FORMATS = frozenset({*OutputFormat, "yaml", "raw", "auto"})
+
+
+def file_name(value: str) -> str:
+    """Checks the value of an option that names a file to be written."""
+    if value in _FORMATS:
+        raise typer.BadParameter(f"this option names a file; for a file {value} say ./{value}")
+    return value
+
+
 Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="How the result is printed.")]
 
 

@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import typer
+
+from holdfast.cli.streams import is_terminal
 from holdfast.common.clock import Clock, SystemClock
 from holdfast.common.sizes import format_size
 
@@ -17,7 +20,7 @@ LINE_EVERY_S = 5.0
 @contextmanager
 def progress(doing: str, records_total: int | None = None) -> Iterator["Advance"]:
     """A function to call with records and bytes as they are done."""
-    if sys.stderr.isatty():
+    if is_terminal(sys.stderr):
         with _bar(doing, records_total) as advance:
             yield advance
     else:
@@ -39,8 +42,7 @@ class Lines:
         self._size_bytes += size_bytes
         if self._clock.monotonic_s() >= self._next_s:
             self._next_s = self._clock.monotonic_s() + LINE_EVERY_S
-            sys.stderr.write(f"{self._doing}: {_amount(self._records, self._of_total, self._size_bytes)}\n")
-            sys.stderr.flush()
+            typer.echo(f"{self._doing}: {_amount(self._records, self._of_total, self._size_bytes)}", err=True)
 
 
 def _amount(records: int, of_total: str, size_bytes: int) -> str:

@@ -4,8 +4,9 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, Annotated, Any
 
 import typer
 
@@ -13,10 +14,12 @@ from holdfast.cli import queue_dead_letters, queue_live, queue_look, queue_polic
 from holdfast.cli.client_print import print_members
 from holdfast.cli.client_target import block_s, duration_s, from_environment
 from holdfast.cli.files import STANDARD, written
-from holdfast.cli.output import Output, OutputFormat, failure
+from holdfast.cli.output import Output, OutputFormat, failure, file_name
 from holdfast.cli.queue_bulk import enqueue_lines
-from holdfast.cli.queue_print import export_lines, exports
+from holdfast.cli.queue_print import ETAG_VARIABLES, MESSAGE_VARIABLES, both_names, export_lines, exports
 from holdfast.cli.queue_target import PREFIXES, QueueTarget, takes_queue
+from holdfast.cli.shell_code import EvaluatedCommand, leftovers
+from holdfast.cli.streams import is_terminal, standard_input
 from holdfast.client import Client, Delivery, Outgoing, QueueEmpty
 from holdfast.client.queue_message import CONTENT_TYPE_DEFAULT, Intent
 
@@ -114,9 +117,9 @@ def _payload(data: str | None, file: str) -> bytes | Path | IO[bytes]:
         return os.fsencode(data)  # The very bytes of the command line.
     if file and file != STANDARD:
         return Path(file)
-    if not file and sys.stdin.isatty():
+    if not file and is_terminal(sys.stdin):
         raise failure("no payload: give --data, --file, or - for standard input", 2)
-    return sys.stdin.buffer
+    return standard_input()
 
 
 def _attributes(pairs: list[str]) -> dict[str, str]:
@@ -129,9 +132,29 @@ def _attributes(pairs: list[str]) -> dict[str, str]:
     return attributes
 
 
+class DequeueCommand(EvaluatedCommand):
+    """A failed one leaves no older message behind."""
+
+    variables = MESSAGE_VARIABLES
+    output_options = ("--output",)  # -o is a file here.
+
+
+class ExtendCommand(EvaluatedCommand):
+    """A failed one leaves no ETag behind that is out of date."""
+
+    variables = ETAG_VARIABLES
+
+    def is_evaluated(self, options: Mapping[str, Any]) -> bool:
+        return bool(options["export"])
+
+    def is_evaluated_as_typed(self, words: Sequence[str]) -> bool:
+        return "--export" in words
+
+
 @app.command(
+    cls=DequeueCommand,
     epilog='Examples:  eval "$(holdfast queue dequeue -q jobs)"  |  '
-    "holdfast queue dequeue -q jobs --block nowait -o - --output json"
+    "holdfast queue dequeue -q jobs --block nowait -o - --output json",
 )
 @takes_queue()
 def dequeue(
@@ -150,14 +173,22 @@ def dequeue(
     file: Annotated[
         str,
         typer.Option(
-            "--payload-out", "-o", metavar="FILE|-", help="Where the payload goes; none: a new file."
+            "--payload-out",
+            "-o",
+            metavar="FILE|-",
+            help="Where the payload goes; none: a new file.",
+            callback=file_name,
         ),
     ] = "",
     page_size: Annotated[int, typer.Option("--page-size", hidden=True)] = 0,
     start_after: Annotated[str, typer.Option("--start-after", hidden=True)] = "",
     output: Format = OutputFormat.TEXT,
 ) -> None:
-    """Take a message, and print it as exports for a shell; with -o - they go to stderr."""
+    """Take a message, and print it as exports for a shell; with -o - they go to stderr.
+
+    What an older message exported and this one doesn't have is taken away. After a failure all of it is, and an eval
+    fails; without a message in the queue all of it is, and an eval succeeds.
+    """
     del page_size, start_after  # Scripts for lockd give them; a dequeue takes one message, the next one.
     with target.client() as client:
         take = target.of(client).dequeue_with_state if stateful else target.of(client).dequeue
@@ -170,13 +201,16 @@ def dequeue(
             )
         except QueueEmpty:
             typer.echo("no messages available (try again later)", err=True)
+            if output is OutputFormat.TEXT:
+                typer.echo(leftovers(MESSAGE_VARIABLES, ()), nl=False, err=file == STANDARD)
             return
         path = _save(delivery, file)
     message = delivery.message
     if output is OutputFormat.JSON:
         text = json.dumps({**message.raw, **({"payload_path": path} if path else {})}, indent=2)
     else:
-        text = export_lines(exports(message, path))
+        variables = exports(message, path)
+        text = leftovers(MESSAGE_VARIABLES, both_names(variables)) + export_lines(variables)
     typer.echo(text, err=file == STANDARD)
 
 
@@ -230,7 +264,8 @@ def _intent(text: str) -> Intent:
 
 
 @app.command(
-    epilog='Examples:  holdfast queue extend --extend 45s  |  eval "$(holdfast queue extend --export)"'
+    cls=ExtendCommand,
+    epilog='Examples:  holdfast queue extend --extend 45s  |  eval "$(holdfast queue extend --export)"',
 )
 @takes_queue(delivery=True)
 def extend(

@@ -1,6 +1,5 @@
 """Many messages from a file, a line each, batch by batch."""
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
@@ -10,6 +9,7 @@ from typing import IO, Final
 from holdfast.cli.files import STANDARD
 from holdfast.cli.output import failure
 from holdfast.cli.progress import progress
+from holdfast.cli.streams import standard_input
 from holdfast.client import ClientError, Outgoing, Queue
 
 _BATCH: Final = 500
@@ -35,7 +35,7 @@ def enqueue_lines(queue: Queue, file: str, like: Outgoing) -> dict[str, object]:
 
 def _lines(file: str) -> Iterator[bytes]:
     if file == STANDARD:
-        yield from _stripped(sys.stdin.buffer)
+        yield from _stripped(standard_input())
         return
     try:
         with Path(file).open("rb") as opened:

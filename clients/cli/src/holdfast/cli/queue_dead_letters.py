@@ -12,6 +12,7 @@ from holdfast.cli.output import Output, OutputFormat, counted, failure
 from holdfast.cli.progress import progress
 from holdfast.cli.queue_print import STORED_HEAD, compact, moment, stored_row, table
 from holdfast.cli.queue_target import QueueTarget, takes_queue
+from holdfast.cli.streams import is_terminal
 
 app = typer.Typer(
     name="dlq",
@@ -93,7 +94,7 @@ def _confirm(target: QueueTarget, message_ids: list[str] | None, limit: int | No
         return
     which = counted(len(message_ids), "dead letter") if message_ids else f"the oldest {limit or ''}".strip()
     which = which if message_ids or limit else "all dead letters"
-    if not sys.stdin.isatty():
+    if not is_terminal(sys.stdin):
         raise failure(f"this removes {which} of {target.required_queue()} for ever: say --yes", 2)
     typer.confirm(f"Remove {which} of {target.required_queue()} for ever?", abort=True)
 

@@ -14,6 +14,7 @@ from holdfast.cli.client_print import printable
 from holdfast.cli.output import Output, OutputFormat
 from holdfast.cli.queue_print import moment
 from holdfast.cli.queue_target import QueueTarget, takes_queue
+from holdfast.cli.streams import is_terminal
 from holdfast.client import AsyncQueue, ClientError, QueueChange, QueueStats
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def watch(
 ) -> None:
     """Show queues as they change: a live table on a terminal, elsewhere a line for each change."""
     queues = list(dict.fromkeys(names or [target.required_queue()]))
-    is_table = output is OutputFormat.TEXT and sys.stdout.isatty()
+    is_table = output is OutputFormat.TEXT and is_terminal(sys.stdout)
     with LiveTable() if is_table else Lines(output) as board:
         problem = asyncio.run(_watch(target, queues, board, count, is_refreshed=is_table))
     if problem is not None:
@@ -129,7 +130,6 @@ class Lines:
                 f"available={str(change.is_available).lower()} head={printable(change.head_message_id) or '-'} "
                 f"waiting={stats.waiting_consumers} in_flight={stats.in_flight}"
             )
-        sys.stdout.flush()
 
 
 class LiveTable:

@@ -30,6 +30,29 @@ def exports(message: Message, payload_path: str = "") -> list[tuple[str, str]]:
     return [(PREFIXES[0] + name, value) for name, value in named if value]
 
 
+# Not the name of the queue and its namespace: they may stand in a user's profile.
+_OF_A_MESSAGE = (
+    "MESSAGE_ID",
+    "LEASE",
+    "FENCING_TOKEN",
+    "META_ETAG",
+    "PAYLOAD_PATH",
+    "CURSOR",
+    "TXN_ID",
+    "CORRELATION_ID",
+    "STATE_LEASE",
+    "STATE_FENCING_TOKEN",
+    "STATE_ETAG",
+)
+MESSAGE_VARIABLES = tuple(prefix + name for prefix in PREFIXES for name in _OF_A_MESSAGE)
+ETAG_VARIABLES = tuple(f"{prefix}META_ETAG" for prefix in PREFIXES)
+
+
+def both_names(variables: Iterable[tuple[str, str]]) -> list[str]:
+    """The names of our variables, and of lockd's that they win over."""
+    return [prefix + name.removeprefix(PREFIXES[0]) for name, _ in variables for prefix in PREFIXES]
+
+
 def export_lines(variables: Iterable[tuple[str, str]]) -> str:
     return "\n".join(f"export {name}={shell_quoted(value)}" for name, value in variables)
 

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from contextlib import suppress
 from typing import Annotated, Final
 
@@ -15,6 +14,7 @@ from holdfast.cli.client_target import block_s, duration_s, from_environment
 from holdfast.cli.output import Output, OutputFormat
 from holdfast.cli.queue_print import exports, shown
 from holdfast.cli.queue_target import QueueTarget, takes_queue
+from holdfast.cli.streams import standard_output
 from holdfast.client import AsyncDelivery, ClientError
 from holdfast.client.aio.subscription import Subscription
 
@@ -55,6 +55,8 @@ def subscribe(
     The command gets the payload on standard input and the message in HOLDFAST_QUEUE_…; when it ends with 0 the message
     is acked, else nacked. SIGINT and SIGTERM let what runs finish.
     """
+    if not command:
+        standard_output()  # Before a message is taken that can't be printed.
     work = _Work(command, output, count, duration_s(retry_delay))
     asyncio.run(
         work.run(
@@ -137,10 +139,9 @@ class _Work:
                 f"message_id={printable(message.message_id)} attempts={message.attempts} "
                 f"max_attempts={message.max_attempts} payload_bytes={message.payload_bytes}"
             )
-            await delivery.payload.save_to(sys.stdout.buffer)
+            await delivery.payload.save_to(standard_output())
             if message.payload_bytes:
                 typer.echo("")
-        sys.stdout.flush()
 
     async def _execute(self, delivery: AsyncDelivery) -> int:
         """The status of the command. When the message is lost, the command is told to end."""

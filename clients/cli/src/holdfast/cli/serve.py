@@ -1,5 +1,6 @@
 """`holdfast serve`: the plane in one process, or one service of a plane that runs as several."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -7,6 +8,7 @@ from fastapi import FastAPI
 
 from holdfast.cli.options import WRONG_SETTINGS, Flags, SettingsCommand, SettingsT, settings_options
 from holdfast.cli.output import failure
+from holdfast.cli.streams import silence
 from holdfast.common.listener import ListenError
 from holdfast.common.process import run
 from holdfast.common.role import Role, check_role
@@ -54,7 +56,10 @@ def serve(flags: Flags, role: ServeRole = Role.ALL) -> None:
         urls = ", ".join(url_of(address, is_tls=settings.is_mtls_on) for address in server.addresses)
         part = "" if role is Role.ALL else f" as {role}"
         store = "" if role is Role.GATEWAY else f" on {plane.state.store_url}"
-        typer.echo(f"holdfast is ready at {urls}{part}{store}")
+        try:
+            typer.echo(f"holdfast is ready at {urls}{part}{store}")
+        except BrokenPipeError:
+            silence(sys.stdout)  # The reader is gone; the plane serves all the same.
 
     try:
         run(plane, settings, on_started=announce)

@@ -2,17 +2,17 @@
 
 import asyncio
 import signal
-import sys
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
+from typing import IO, TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from holdfast.cli.output import Output, OutputFormat, counted, failure, print_result
 from holdfast.cli.place import StorePlace, takes_store
 from holdfast.cli.progress import progress
+from holdfast.cli.streams import standard_input, standard_output
 from holdfast.common.sizes import format_size, parse_duration_s
 
 if TYPE_CHECKING:
@@ -142,15 +142,6 @@ async def _export(place: StorePlace, file: str) -> int:
     return lines
 
 
-def _open_stream(stream: TextIO | None, name: str) -> IO[bytes]:
-    """The bytes behind a standard stream, which is None in a program that was started without it."""
-    from holdfast.storage.errors import InvalidArchive
-
-    if stream is None:
-        raise InvalidArchive(f"{name} is closed; name a file")
-    return stream.buffer
-
-
 @contextmanager
 def _writable(file: str) -> Iterator[IO[bytes]]:
     """Standard output, or a file that gets its name when it is whole."""
@@ -158,7 +149,7 @@ def _writable(file: str) -> Iterator[IO[bytes]]:
     from holdfast.storage.whole_file import written_whole
 
     if file == "-":
-        out = _open_stream(sys.stdout, "standard output")
+        out = standard_output()
         yield out
         out.flush()
         return
@@ -215,7 +206,7 @@ def _readable(file: str) -> Iterator[Iterator[bytes]]:
     if file == "-":
         # A pipe may be silent for long, and the loop waits with it: Ctrl-C must not wait for the loop.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        piped = _open_stream(sys.stdin, "standard input")
+        piped = standard_input()
         yield iter(lambda: piped.readline(LINE_BYTES_MAX + 1), b"")
         return
     with from_os(f"reading {file}"), Path(file).open("rb") as opened:
@@ -236,7 +227,7 @@ def verify(
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
-    """Try every operation on the store, read every record and blob, and leave nothing behind.
+    """Try every operation on the store, read and check every record, blob and kept change, and leave nothing behind.
 
     Exit status 0 if all is well, else 1.
     """
