@@ -18,10 +18,10 @@ PROTOC = PATH="$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -I $(PROTO_ROOT
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test test-all test-compose lint format types proto bench docs wheels image up down clean
+.PHONY: help setup serve test test-all test-compose lint format types proto bench bench-against docs wheels image up down clean
 
 help: ## Print this list.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 setup: $(VENV)/installed-dev ## Create .venv with everything that developing takes.
 
@@ -34,8 +34,8 @@ test: setup ## Run the tests, with a PostgreSQL and a Redis that are found or st
 test-all: setup ## Run all tests, also those that take minutes.
 	$(BIN)/python -m pytest -m "not compose" --hypothesis-profile=searching $(ARGS)
 
-test-compose: setup image ## Run the plane as containers, and check it from outside; needs Docker with compose.
-	$(BIN)/python -m pytest -m compose tests/system/test_compose.py $(ARGS)
+test-compose: setup image ## Run the image and the plane as containers, and check it from outside; needs Docker with compose.
+	$(BIN)/python -m pytest -m compose tests/system/test_compose.py tests/system/test_container.py $(ARGS)
 
 lint: setup ## Check style, formatting, import contracts, and that the generated code is current.
 	$(BIN)/ruff check $(SOURCES)
@@ -59,6 +59,9 @@ proto: setup ## Write the generated code of the stored records anew.
 
 bench: setup ## Measure the store, the express lane, the gateway and transactions, and write docs/benchmarks.md (one: make bench ARGS=store).
 	$(BIN)/python -m tests.bench.main $(ARGS)
+
+bench-against: setup ## Compare the CPU per operation of this tree with another commit, in turns (make bench-against REV=HEAD~1).
+	$(BIN)/python -m tests.bench.against $(REV) $(ARGS)
 
 docs: setup ## Write the tables of docs/reference from the code.
 	$(BIN)/python -m holdfast.cli.reference

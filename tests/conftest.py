@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import asyncpg
@@ -47,11 +48,24 @@ def own_postgres_server(postgres_server: PostgresServer) -> Iterator[PostgresSer
 
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    with own_schema(postgres_server) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def module_postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """For the processes that the tests of a module share."""
+    with own_schema(postgres_server) as url:
+        yield url
+
+
+@contextmanager
+def own_schema(server: PostgresServer) -> Iterator[str]:
     """A store URL with a schema of its own, which is dropped afterwards."""
     schema = f"test_{secrets.token_hex(6)}"
-    separator = "&" if "?" in postgres_server.url else "?"
-    yield f"{postgres_server.url}{separator}schema={schema}"
-    asyncio.run(_drop_schema(postgres_server.url, schema))
+    separator = "&" if "?" in server.url else "?"
+    yield f"{server.url}{separator}schema={schema}"
+    asyncio.run(_drop_schema(server.url, schema))
 
 
 @pytest.fixture(scope="session")

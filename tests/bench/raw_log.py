@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from holdfast.storage.disk import segment
+from holdfast.storage.disk.journal_file import allocate
 
 SIZE_BYTES: Final = 16 << 20
 
@@ -20,7 +20,7 @@ class RawLog:
         self._offset = 0
 
     def __enter__(self) -> Self:
-        segment.allocate(self._path, SIZE_BYTES)
+        allocate(self._path, SIZE_BYTES)
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         return self
 

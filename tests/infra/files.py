@@ -4,7 +4,8 @@ import errno
 import threading
 from pathlib import Path
 
-from holdfast.storage.disk.segment import RECORD_HEAD_BYTES, DiskFile
+from holdfast.storage.disk.journal_file import DiskFile
+from holdfast.storage.disk.segment import RECORD_HEAD_BYTES
 
 
 class LossyFile(DiskFile):
@@ -69,3 +70,14 @@ class FullFile(DiskFile):
     def pwrite_synced(self, data: bytes, offset: int) -> None:
         self.pwrite(data, offset)
         self.sync()
+
+
+class BrokenFile(DiskFile):
+    """A device whose writes fail for a while, and nobody knows what it has of them."""
+
+    is_broken = False
+
+    def pwrite_synced(self, data: bytes, offset: int) -> None:
+        if BrokenFile.is_broken:
+            raise OSError(errno.EIO, "Input/output error")
+        super().pwrite_synced(data, offset)

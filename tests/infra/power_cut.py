@@ -4,12 +4,14 @@ import fcntl
 import os
 import struct
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 _SHUTDOWN = 0x8004587D  # FS_IOC_SHUTDOWN
 _NO_LOG_FLUSH = 2
+UNMOUNT_ATTEMPTS = 25
 
 
 @contextmanager
@@ -24,7 +26,16 @@ def ext4(image: Path, folder: Path, *, create: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        _unmount(folder)
+
+
+def _unmount(folder: Path) -> None:
+    """On a busy machine the last handle of a killed process goes a moment after the process."""
+    for _ in range(UNMOUNT_ATTEMPTS - 1):
+        if subprocess.run(["umount", str(folder)], capture_output=True, check=False).returncode == 0:
+            return
+        time.sleep(0.2)
+    subprocess.run(["umount", str(folder)], check=True)
 
 
 def cut_power(folder: Path) -> None:

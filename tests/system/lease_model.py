@@ -43,6 +43,9 @@ class Granted(NamedTuple):
 
 
 REFUSED: Final = "refused"
+ROUNDING_S: Final = 1.0
+"""An end is a whole second, rounded up."""
+
 CLOCK_STEP_S: Final = 0.002
 """A server's clock counts milliseconds, so what it calls now may be a little less."""
 
@@ -99,7 +102,7 @@ def _acquire(state: State, operation: Operation, has_rivals: bool) -> Iterator[S
             token=granted.token,
             holder=granted.lease_id,
             lives_until_s=operation.start_s + operation.ttl_s,
-            dead_after_s=operation.end_s + operation.ttl_s,
+            dead_after_s=operation.end_s + operation.ttl_s + ROUNDING_S,
             document=state.document,
             version=state.version,
         )
@@ -126,7 +129,8 @@ def _allowed(state: State, operation: Operation) -> Iterator[State]:
         return
     if operation.name == "keepalive":
         yield state._replace(
-            lives_until_s=operation.start_s + operation.ttl_s, dead_after_s=operation.end_s + operation.ttl_s
+            lives_until_s=operation.start_s + operation.ttl_s,
+            dead_after_s=operation.end_s + operation.ttl_s + ROUNDING_S,
         )
     elif operation.name == "update" and operation.result == state.version + 1:
         yield state._replace(staged=operation.value)

@@ -3,7 +3,15 @@
 import asyncio
 import selectors
 import time
+from dataclasses import replace
 from typing import Final
+
+import pytest
+
+from holdfast.common.clock import Clock
+from holdfast.common.settings import PlaneSettings
+from holdfast.storage.configured import store_options
+from holdfast.storage.options import StoreOptions
 
 SPEED: Final = 10
 """How many seconds pass in one. Faster, and a busy machine lets leases end that were to be kept."""
@@ -49,3 +57,12 @@ class ShiftedClock:
 
     def monotonic_s(self) -> float:
         return time.monotonic() + self.lead_s
+
+
+def use_clock(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    """Stores that are opened from now on take their time from this clock."""
+
+    def options(settings: PlaneSettings) -> StoreOptions:
+        return replace(store_options(settings), clock=clock)
+
+    monkeypatch.setattr("holdfast.storage.hosting.store_options", options)

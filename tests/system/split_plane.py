@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
@@ -49,12 +49,19 @@ def run_role(role: Role, port: int, flags: dict[str, Any], failpoints: str) -> N
 
 
 class SplitPlane:
-    """Started in `running`; talk to it through `client`, which is the gateway."""
+    """Started in `running`; talk to it through `client`, which is the gateway. Roles of `twins` run twice."""
 
-    def __init__(self, processes: ForkServerContext, store_url: str, **settings: object) -> None:
+    def __init__(
+        self, processes: ForkServerContext, store_url: str, *, twins: Sequence[Role] = (), **settings: object
+    ) -> None:
         self._context = processes
-        self._ports = dict(zip(_CREATORS, _free_ports(len(_CREATORS)), strict=True))
-        peers = {f"peer_{role}": f"http://127.0.0.1:{self._ports[role]}" for role in SERVICES}
+        self._places = [(role, 0) for role in _CREATORS] + [(role, 1) for role in twins]
+        self._ports = dict(zip(self._places, _free_ports(len(self._places)), strict=True))
+        urls: dict[Role, list[str]] = {role: [] for role in SERVICES}
+        for role, number in self._places:
+            if role in urls:
+                urls[role].append(self.url_of(role, number))
+        peers = {f"peer_{role}": ",".join(found) for role, found in urls.items()}
         self._flags: dict[str, Any] = {
             "store": store_url,
             "internal_secret": "a secret for the tests alone",
@@ -64,42 +71,52 @@ class SplitPlane:
             **peers,
             **settings,
         }
-        self._processes: dict[Role, BaseProcess] = {}
+        self._processes: dict[tuple[Role, int], BaseProcess] = {}
         self.client: httpx.AsyncClient
 
-    def start(self, role: Role, failpoints: str = "") -> None:
-        arguments = (role, self._ports[role], self._flags, failpoints)
+    def start(self, role: Role, failpoints: str = "", number: int = 0) -> None:
+        arguments = (role, self._ports[role, number], self._flags, failpoints)
         process = self._context.Process(target=run_role, args=arguments, name=role.value, daemon=True)
         process.start()
-        self._processes[role] = process
+        self._processes[role, number] = process
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._ports[Role.GATEWAY]}"
+        return self.url_of(Role.GATEWAY)
+
+    def url_of(self, role: Role, number: int = 0) -> str:
+        """Of one process, past the gateway."""
+        return f"http://127.0.0.1:{self._ports[role, number]}"
+
+    def port(self, role: Role = Role.GATEWAY) -> int:
+        return self._ports[role, 0]
 
     def pid(self, role: Role) -> int:
-        pid = self._processes[role].pid
+        pid = self._processes[role, 0].pid
         assert pid is not None
         return pid
 
-    async def restart(self, role: Role, failpoints: str = "") -> None:
+    async def restart(self, role: Role, failpoints: str = "", number: int = 0) -> None:
         """Kill it if it lives, and wait until it is back."""
-        self.kill(role)
-        self.start(role, failpoints)
-        for other in (role, Role.GATEWAY):
-            await self.ready(other)
+        self.kill(role, number)
+        self.start(role, failpoints, number)
+        await self.ready(role, number)
+        await self.ready(Role.GATEWAY)
 
-    def kill(self, role: Role) -> None:
-        process = self._processes[role]
+    def kill(self, role: Role, number: int = 0) -> None:
+        process = self._processes[role, number]
         process.kill()
         process.join()
 
+    def is_alive(self, role: Role, number: int = 0) -> bool:
+        return self._processes[role, number].is_alive()
+
     async def died(self, role: Role) -> None:
         """Return when a process has killed itself."""
-        await self.until(lambda: _now(not self._processes[role].is_alive()))
+        await self.until(lambda: _now(not self.is_alive(role)))
 
-    async def ready(self, role: Role) -> None:
-        await self.until(lambda: self._answers(role, "/readyz"))
+    async def ready(self, role: Role, number: int = 0) -> None:
+        await self.until(lambda: self._answers(role, number, "/readyz"))
 
     async def until(self, condition: Callable[[], Any], timeout_s: float = READY_S) -> None:
         deadline_s = time.monotonic() + timeout_s
@@ -110,21 +127,21 @@ class SplitPlane:
     @asynccontextmanager
     async def running(self, **failpoints: str) -> AsyncIterator["SplitPlane"]:
         try:
-            for role in _CREATORS:
-                self.start(role, failpoints.get(role, ""))
+            for role, number in self._places:
+                self.start(role, failpoints.get(role, ""), number)
             async with httpx.AsyncClient(base_url=self.url, timeout=40) as self.client:
-                for role in _CREATORS:
-                    await self.ready(role)
+                for role, number in self._places:
+                    await self.ready(role, number)
                 yield self
         finally:
             for process in self._processes.values():
                 process.kill()
                 process.join()
 
-    async def _answers(self, role: Role, path: str) -> bool:
-        assert self._processes[role].is_alive(), f"{role} has died"
+    async def _answers(self, role: Role, number: int, path: str) -> bool:
+        assert self.is_alive(role, number), f"{role} has died"
         try:
-            answer = await self.client.get(f"http://127.0.0.1:{self._ports[role]}{path}")
+            answer = await self.client.get(f"{self.url_of(role, number)}{path}")
         except httpx.TransportError:
             return False
         return answer.status_code == 200

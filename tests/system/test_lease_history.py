@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.clock import SteadyClock
 from holdfast.leases import service as lease_service
 from holdfast.state import holding as state_holding
 from holdfast.state import service as state_service
@@ -18,7 +17,7 @@ from holdfast.storage.leasing import Claim
 from holdfast.storage.resource import Member
 from tests.system.lease_history import TTL_S, History, record, run_fast
 from tests.system.lease_model import REFUSED, Granted, Violation, first_violation
-from tests.system.lease_time import FastClock
+from tests.system.lease_time import FastClock, use_clock
 from tests.system.lease_wire import WireClient, plane
 
 HISTORIES = 40
@@ -33,7 +32,7 @@ PAUSED_TTL_S = 60
 
 @pytest.fixture(autouse=True)
 def fast_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.gateway.plane.SteadyClock", lambda: SteadyClock(FastClock()))
+    use_clock(monkeypatch, FastClock())
 
 
 def histories(folder: Path, count: int) -> list[History]:

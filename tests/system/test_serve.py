@@ -1,5 +1,6 @@
 """`holdfast serve` as a real process: it answers, refuses what it must, and stops in order."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -106,6 +107,34 @@ def test_a_second_listener_has_the_metrics_alone(tmp_path: Path) -> None:
         assert 'route="/healthz"' in metrics.text
         assert health.status_code == 404
         assert server.stop() == 0
+
+
+def test_a_listener_for_probes_has_health_alone_and_no_tls(tmp_path: Path) -> None:
+    bundle, address = tmp_path / "server.pem", f"127.0.0.1:{free_port()}"
+    bundle.write_bytes(Authority().bundle("server"))
+    flags = ("--bundle", str(bundle), "--disable-storage-encryption", "--health-listen", address)
+
+    with serving(tmp_path, *ANY_PORT, "--store", "mem://", *flags) as server:
+        answers = [
+            httpx.get(f"http://{address}{path}", timeout=TIMEOUT_S)
+            for path in ("/healthz", "/readyz", "/metrics", "/v1/describe?key=a")
+        ]
+        assert server.stop() == 0
+
+    assert server.url.startswith("https://")
+    assert [answer.status_code for answer in answers] == [200, 200, 404, 404]
+
+
+@pytest.mark.parametrize(("level", "least"), [("debug", {"debug", "info"}), ("error", set[str]())])
+def test_only_lines_from_the_log_level_on_go_to_stderr(tmp_path: Path, level: str, least: set[str]) -> None:
+    flags = ("--store", "mem://", "--log-level", level, "--lsf-sample-interval", "10ms")
+    with serving(tmp_path, *ANY_PORT, *flags, "--lsf-log-interval", "10ms") as server:
+        for _ in range(20):
+            get(server, "/readyz")
+        assert server.stop() == 0
+
+    levels = {json.loads(line)["lvl"] for line in (tmp_path / "server.log").read_text().splitlines()}
+    assert least <= levels <= (least | {"warn", "error"} if least else {"error"})
 
 
 def test_a_unix_socket_is_served_and_removed(tmp_path: Path) -> None:

@@ -6,6 +6,9 @@ import asyncpg
 import pytest
 import redis
 
+from holdfast.storage.opening import open_store
+from holdfast.storage.port import Batch
+from tests.conftest import own_schema, pytest_terminal_summary
 from tests.infra import postgres as postgres_infra
 from tests.infra import redis as redis_infra
 from tests.infra.postgres import PostgresServer
@@ -88,3 +91,50 @@ def test_a_redis_that_the_environment_names_is_used_and_left_alone(
     assert redis_pings(given.url)
     with pytest.raises(Unavailable, match="not ours"):
         given.kill9()
+
+
+def test_a_schema_of_a_test_is_its_own_and_goes_with_it(postgres_server: PostgresServer) -> None:
+    async def write(url: str) -> None:
+        async with open_store(url) as store:
+            assert await store.get(b"key") is None
+            await store.commit(Batch(puts={b"key": b"value"}))
+
+    before = schemas(postgres_server.url)
+    with own_schema(postgres_server) as first, own_schema(postgres_server) as second:
+        asyncio.run(write(first))
+        asyncio.run(write(second))
+        during = schemas(postgres_server.url)
+
+    assert len(during - before) >= 2
+    assert {url.rpartition("schema=")[2] for url in (first, second)} & schemas(postgres_server.url) == set()
+
+
+def schemas(url: str) -> set[str]:
+    async def query() -> set[str]:
+        connection = await asyncpg.connect(url, timeout=10)
+        try:
+            return {row[0] for row in await connection.fetch("SELECT nspname FROM pg_namespace")}
+        finally:
+            await connection.close()
+
+    return asyncio.run(query())
+
+
+class Lines:
+    """What a terminal would show."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+
+    def write_line(self, line: str) -> None:
+        self.written.append(line)
+
+
+def test_the_summary_says_which_servers_served(
+    redis_server: RedisServer, postgres_server: PostgresServer, pytestconfig: pytest.Config
+) -> None:
+    lines = Lines()
+
+    pytest_terminal_summary(lines, pytestconfig)  # type: ignore[arg-type]  # All that is used of one.
+
+    assert lines.written == [f"postgresql: {postgres_server.origin}", f"redis: {redis_server.origin}"]

@@ -165,7 +165,8 @@ async def test_a_coordinator_that_dies_with_a_decision_finishes_it(
     await plane.died(Role.TXN)
     await plane.restart(Role.TXN)
 
-    assert answer is None or answer.status_code >= 500
+    # 200 when the lease had ended already: the gateway asks again until it is answered.
+    assert answer is None or answer.status_code in (200, 502, 503)
     assert (await transaction.healed(store)).is_committed
     assert await transaction.replay() == "commit"
     assert await transaction.is_free()

@@ -1,75 +1,23 @@
 """`holdfast serve gateway|leases|state|queue|txn` as real processes: any order of starting, any of them lost."""
 
-import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
 
 import httpx
 import pytest
 
-from tests.infra.program import free_port
-from tests.system.cli import TIMEOUT_S, Server, serving
-
-SERVICES: Final = ("leases", "state", "queue", "txn")
-SECRET: Final = "a secret for the tests alone"
-
-
-@dataclass(slots=True)
-class SplitPlane:
-    """The processes of one plane; each may be started and killed by itself."""
-
-    home: Path
-    store_url: str
-    stack: ExitStack
-    ports: dict[str, int] = field(
-        default_factory=lambda: {role: free_port() for role in ("gateway", *SERVICES)}
-    )
-    servers: dict[str, Server] = field(default_factory=dict[str, Server])
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.ports['gateway']}"
-
-    def start(self, role: str) -> None:
-        peers = [
-            word
-            for service in SERVICES
-            for word in (f"--peer-{service}", f"http://127.0.0.1:{self.ports[service]}")
-        ]
-        flags = (role, "--listen", f"127.0.0.1:{self.ports[role]}", *peers)
-        store = () if role == "gateway" else ("--store", self.store_url)
-        secret = {"HOLDFAST_INTERNAL_SECRET": SECRET}
-        self.servers[role] = self.stack.enter_context(serving(self.home, *flags, *store, **secret))
-
-    def kill(self, role: str) -> None:
-        self.servers[role].stop(signal.SIGKILL)
-
-    def readiness(self) -> dict[str, str]:
-        answer = httpx.get(f"{self.url}/readyz", timeout=TIMEOUT_S)
-        reasons: dict[str, str] = {} if answer.status_code == 200 else answer.json()["reasons"]
-        return reasons
-
-    def until(self, is_so: Callable[[], bool]) -> None:
-        deadline_s = time.monotonic() + TIMEOUT_S
-        while not is_so():
-            assert time.monotonic() < deadline_s, self.readiness()
-            time.sleep(0.05)
-
-    def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> httpx.Response:
-        return httpx.post(f"{self.url}{path}", json=body, headers=headers, timeout=TIMEOUT_S)
+from tests.system.cli import TIMEOUT_S
+from tests.system.split_program import SERVICES, SplitProgram
 
 
 @pytest.fixture
-def plane(tmp_path: Path, postgres_url: str) -> Iterator[SplitPlane]:
+def plane(tmp_path: Path, postgres_url: str) -> Iterator[SplitProgram]:
     with ExitStack() as stack:
-        yield SplitPlane(tmp_path, postgres_url, stack)
+        yield SplitProgram(tmp_path, postgres_url, stack)
 
 
-def test_processes_start_in_any_order_and_a_lost_one_shows_until_it_is_back(plane: SplitPlane) -> None:
+def test_processes_start_in_any_order_and_a_lost_one_shows_until_it_is_back(plane: SplitProgram) -> None:
     plane.start("gateway")
     assert set(plane.readiness()) == set(SERVICES)
     refused = plane.post("/v1/acquire", {"key": "orders", "owner": "worker", "ttl_seconds": 5})
@@ -97,7 +45,7 @@ def test_processes_start_in_any_order_and_a_lost_one_shows_until_it_is_back(plan
     assert plane.post("/v1/get?key=orders&public=1", None).json() == {"state": "open"}
 
 
-def test_a_gateway_with_open_streams_ends_them_and_itself_in_order(plane: SplitPlane) -> None:
+def test_a_gateway_with_open_streams_ends_them_and_itself_in_order(plane: SplitProgram) -> None:
     for role in ("gateway", *SERVICES):
         plane.start(role)
     plane.until(lambda: plane.readiness() == {})

@@ -1,20 +1,13 @@
-"""What the pages say is there, is there; what they tell to type, works."""
+"""What the pages say is there, is there."""
 
-import ast
-import asyncio
-import inspect
 import os
 import re
-import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from holdfast.storage.opening import open_store
-from tests.system.cli import environment, serving
 from tests.unit.test_tree import ROOT, files
 
 PAGES = sorted(path for path in files() if path.suffix == ".md")
@@ -24,7 +17,6 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"\b(?:services|libs|clients|tests|docs|deploy)/[\w./-]*\w")
 MAKE = re.compile(r"\bmake ([a-z][a-z-]*)")
-TIMEOUT_S = 120
 
 
 def links(page: Path) -> Iterator[str]:
@@ -42,14 +34,6 @@ def typed(page: Path) -> Iterator[str]:
     text = page.read_text("utf-8")
     yield from (block for _, block in FENCE.findall(text))
     yield from re.findall(r"`([^`\n]+)`", FENCE.sub("", text))
-
-
-def console_commands(page: Path) -> list[list[str]]:
-    """The commands of a page's console blocks that need nothing but the package and a folder."""
-    blocks = [block for language, block in FENCE.findall(page.read_text("utf-8")) if language == "console"]
-    lines = [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
-    commands = [shlex.split(line, comments=True) for line in lines]
-    return [words for words in commands if words[0] in {"mkdir", ".venv/bin/holdfast"}]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -113,57 +97,3 @@ def test_every_decision_says_context_decision_and_consequences() -> None:
     for page in sorted((ROOT / "docs" / "decisions").glob("*.md")):
         assert re.fullmatch(r"\d{4}-[a-z0-9-]+\.md", page.name)
         assert {"context", "decision", "consequences"} <= anchors(page), page.name
-
-
-@pytest.mark.parametrize("name", ["README.md", "docs/how-to/backup-and-restore.md"])
-async def test_commands_of_a_page_run_one_after_the_other(tmp_path: Path, name: str) -> None:
-    commands = console_commands(ROOT / name)
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    async with open_store(f"disk://{tmp_path}/.local/share/holdfast/store"):
-        pass  # As `make serve` leaves it.
-
-    for words in commands:
-        program = words[0].replace(".venv/bin", str(Path(sys.executable).parent))
-        done = await asyncio.to_thread(
-            subprocess.run,
-            [program, *words[1:]],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            timeout=TIMEOUT_S,
-        )
-        assert done.returncode == 0, f"{words}: {done.stderr.decode()}"
-
-    assert commands, "the page shows no command that can be tried"
-
-
-async def test_python_of_the_readme_runs(tmp_path: Path) -> None:
-    blocks = [block for language, block in FENCE.findall(README) if language == "python"]
-
-    for block in blocks:
-        code = block.replace("disk:///var/lib/holdfast", f"disk://{tmp_path}")
-        # With this flag the code may await outside of a function, and gives a coroutine then.
-        running = eval(compile(code, "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), {})
-        if inspect.isawaitable(running):
-            await running
-
-    assert blocks, "the README shows no Python"
-
-
-def test_the_first_lease_of_the_readme_works_against_a_plane(tmp_path: Path) -> None:
-    (block,) = [block for language, block in FENCE.findall(README) if language == "sh"]
-    with serving(tmp_path, "--listen", "127.0.0.1:0") as server:
-        script = block.replace("http://127.0.0.1:9341", server.url)
-        script = script.replace("$PWD/.venv/bin", str(Path(sys.executable).parent))
-        ran = subprocess.run(
-            ["sh", "-e", "-c", script],
-            env=environment(tmp_path),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-
-    assert ran.returncode == 0, ran.stderr
-    assert '"n": 1.10' in ran.stdout
-    assert ran.stdout.endswith("nobody else runs this now\n")

@@ -1,6 +1,8 @@
-"""A plane on loopback and a client that speaks lockd's wire: by the express lane, by plain ASGI, through a gateway."""
+"""A plane on loopback and a client that speaks lockd's wire: by the express lane, by plain ASGI, through a gateway, and to
+two nodes on one store in turns."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, NamedTuple
@@ -16,20 +18,22 @@ from holdfast.gateway.settings import GatewaySettings
 from tests.infra.gateway import LOOPBACK, gateway_before, url_of, with_identity
 from tests.infra.split import split_services
 
-# A waiting and a plain kind of route; the rest goes through a gateway in `make test-all`.
-ALWAYS_THROUGH_A_GATEWAY = ("test_leases", "test_coordinators")
+# What runs always; the rest of these ways is for `make test-all`. Through a gateway goes a waiting and a plain kind of
+# route, to two nodes what waits for leases and what streams.
+ALWAYS = {
+    "gateway": ["test_leases", "test_coordinators", "test_keepalive_batch"],
+    "nodes": ["test_leases", "test_queue_streams"],
+    "split": [],
+}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if (
-            isinstance(item, pytest.Function)
-            and hasattr(item, "callspec")
-            and item.callspec.params.get("wire") == "gateway"
-            and item.path.stem not in ALWAYS_THROUGH_A_GATEWAY
-        ):
-            item.add_marker(pytest.mark.long)
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            way = str(item.callspec.params.get("wire"))
+            if item.path.stem not in ALWAYS.get(way, [item.path.stem]):
+                item.add_marker(pytest.mark.long)
 
 
 class Lease(NamedTuple):
@@ -48,9 +52,12 @@ class Lease(NamedTuple):
 class Wire:
     """Requests as lockd's clients send them."""
 
-    def __init__(self, client: httpx.AsyncClient, services_urls: Sequence[str] = ("",)) -> None:
+    def __init__(
+        self, client: httpx.AsyncClient, services_urls: Sequence[str] = ("",), *, nodes: int = 1
+    ) -> None:
         self._client = client
         self._services_urls = services_urls
+        self.nodes = nodes  # That are called in turns.
 
     @property
     def port(self) -> int:
@@ -173,10 +180,40 @@ async def split_wire(store_url: str, limits: Limits = DEFAULT_LIMITS, **settings
         yield Wire(client, [peers[f"peer_{role}"] for role in SERVICES])
 
 
-@pytest.fixture(params=["lane", "asgi", "gateway", pytest.param("split", marks=pytest.mark.long)])
+class InTurns(httpx.AsyncBaseTransport):
+    """Sends each request to the next of several nodes, so that no two calls in a row meet in one memory."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._ports = itertools.cycle([httpx.URL(url).port for url in urls])
+        self._transport = httpx.AsyncHTTPTransport()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path != "/metrics":  # Those are asked for by node.
+            request.url = request.url.copy_with(port=next(self._ports))
+        return await self._transport.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+
+@asynccontextmanager
+async def nodes_wire(store_url: str) -> AsyncIterator[Wire]:
+    """Two planes, each all in one, on one store; calls go to them in turns."""
+    async with AsyncExitStack() as stack:
+        urls: list[str] = []
+        for _ in range(2):
+            app = create_app(GatewaySettings.isolated(store=store_url))
+            server = running(app, LOOPBACK, options=ServeOptions(drain_grace_s=0))
+            urls.append(url_of(await stack.enter_async_context(server)))
+        client = httpx.AsyncClient(base_url=urls[0], timeout=20, transport=InTurns(urls))
+        yield Wire(await stack.enter_async_context(client), urls, nodes=len(urls))
+
+
+@pytest.fixture(params=["lane", "asgi", "gateway", "nodes", "split"])
 async def wire(request: pytest.FixtureRequest) -> AsyncIterator[Wire]:
-    if request.param == "split":
-        async with split_wire(request.getfixturevalue("postgres_url")) as wire:
+    if request.param in ("nodes", "split"):
+        opened = nodes_wire if request.param == "nodes" else split_wire
+        async with opened(request.getfixturevalue("postgres_url")) as wire:
             yield wire
         return
     app = with_identity(create_app(GatewaySettings.isolated(store="mem://")))

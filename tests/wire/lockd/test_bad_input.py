@@ -113,7 +113,8 @@ async def door(request: pytest.FixtureRequest, shape: str) -> AsyncIterator[int]
 @pytest.mark.parametrize(
     ("shape", "count"),
     [
-        pytest.param("lane", INPUTS, id="lane"),
+        pytest.param("lane", INPUTS_BRIEF, id="lane"),
+        pytest.param("lane", INPUTS, id="lane-long", marks=pytest.mark.long),
         pytest.param("asgi", INPUTS_BRIEF, id="asgi"),
         pytest.param("asgi", INPUTS, id="asgi-long", marks=pytest.mark.long),
         pytest.param("split", INPUTS, id="split", marks=pytest.mark.long),

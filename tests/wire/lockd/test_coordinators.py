@@ -47,12 +47,38 @@ async def test_a_get_asks_who_leads(wire: Wire) -> None:
     assert answer.headers["X-Correlation-Id"]
 
 
+async def test_a_node_without_peers_says_so_before_it_reads_the_body(wire: Wire) -> None:
+    for path in ("lease/acquire", "lease/renew", "lease/release"):
+        answer = await wire.post(f"/v1/tc/{path}", b"{")
+
+        assert (answer.status_code, answer.json()["error"]) == (503, "tc_unavailable")
+
+
 async def test_without_a_certificate_nobody_is_a_member(wire: Wire) -> None:
-    for path in ("announce", "leave"):
-        for body in (None, {}, {"self_endpoint": A}, {"self_endpoint": "nonsense"}):
+    bodies: dict[str, list[object]] = {"announce": [{"self_endpoint": A}], "leave": [None, {}]}
+    for path, sent in bodies.items():
+        for body in sent:
             answer = await wire.post(f"/v1/tc/cluster/{path}", body, {"X-Lockd-TC-Leave-Fanout": "1"})
 
             assert (answer.status_code, answer.json()["error"]) == (403, "tc_cluster_identity_missing")
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (None, "missing_self_endpoint"),
+        ({}, "missing_self_endpoint"),
+        ({"self_endpoint": " "}, "missing_self_endpoint"),
+        ({"self_endpoint": "nonsense"}, "invalid_self_endpoint"),
+        (b"{", "invalid_body"),
+    ],
+)
+async def test_an_announcement_is_read_before_its_sender_is_identified(
+    wire: Wire, body: object, code: str
+) -> None:
+    answer = await wire.post("/v1/tc/cluster/announce", body)
+
+    assert (answer.status_code, answer.json()["error"]) == (400, code)
 
 
 async def test_a_cluster_without_members_is_an_empty_list(wire: Wire) -> None:

@@ -48,7 +48,7 @@ async def test_a_second_owner_is_told_to_wait(wire: Wire, block_seconds: int) ->
 
     assert refusal(answer) == (409, "waiting")
     assert answer.json()["detail"] == "lease already held"
-    assert 28 <= answer.json()["retry_after_seconds"] <= 30
+    assert 28 <= answer.json()["retry_after_seconds"] <= 31  # The end is a whole second, rounded up.
     assert answer.headers["retry-after"] == str(answer.json()["retry_after_seconds"])
 
 
@@ -172,7 +172,7 @@ async def test_the_time_of_a_lease_has_a_default_and_a_maximum(wire: Wire, asked
     assert abs(kept.json()["expires_at_unix"] - lease["expires_at_unix"]) <= 10
     assert abs(described["expires_at_unix"] - lease["expires_at_unix"]) <= 10
     waiting = await wire.post("/v1/acquire", {"key": "k", "owner": "v", "block_seconds": -1})
-    assert granted - 10 <= waiting.json()["retry_after_seconds"] <= granted
+    assert granted - 10 <= waiting.json()["retry_after_seconds"] <= granted + 1
 
 
 async def test_keepalive_answers_the_new_end_and_the_token(wire: Wire) -> None:

@@ -126,6 +126,16 @@ async def test_a_limit_that_is_no_number_is_passed_over_and_a_large_one_cut(wire
     assert len(await keys(wire, limit=-1)) == 4
 
 
+async def test_a_query_that_names_no_limit_is_answered_with_a_hundred_hits(wire: Wire) -> None:
+    for number in range(101):
+        await publish(wire, f"k{number:03}", {})
+
+    answer = (await wire.post("/v1/query", {})).json()
+
+    assert answer["keys"] == [f"k{number:03}" for number in range(100)]
+    assert answer["cursor"]
+
+
 async def test_pages_follow_each_other_without_a_hole(wire: Wire) -> None:
     for number in range(6):
         await publish(wire, f"k{number}", {})

@@ -21,6 +21,7 @@ from tests.wire.lockd.queue_wire import (
 from tests.wire.lockd.test_leases import OTHER_XID, XID, refusal
 
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+ENQUEUES = ["/v1/queue/enqueue", "/v1/queue/enqueueBatch"]
 SETTLEMENTS = ["/v1/queue/ack", "/v1/queue/nack", "/v1/queue/extend"]
 CONSUMERS = [
     "/v1/queue/dequeue",
@@ -433,6 +434,32 @@ async def test_a_transaction_id_that_is_none_is_refused(wire: Wire) -> None:
     for path in CONSUMERS:
         assert refusal(await take(wire, "orders", path, txn_id="notanxid")) == (400, "invalid_txn")
     assert (await dequeue(wire, "orders")).message["attempts"] == 1
+
+
+async def test_a_message_cannot_be_sent_inside_a_transaction(wire: Wire) -> None:
+    txn_id = (await wire.acquire("orders")).txn_id
+    for path in ENQUEUES:
+        for payload in (b"small", b"x" * 200_000):
+            plain = message_body(payload, queue="orders")
+            named = message_body(payload, queue="orders", txn_id=txn_id)
+            answers = (
+                await wire.post(path, named, MULTIPART),
+                await wire.post(path, plain, MULTIPART, txn_id=txn_id),
+                await wire.post(path, plain, {**MULTIPART, "X-Txn-ID": txn_id}),
+            )
+            for answer in answers:
+                assert refusal(answer) == (400, "invalid_txn"), path
+                assert "after the transaction" in answer.json()["detail"]
+    assert refusal(await take(wire, "orders")) == (409, "waiting")
+
+
+async def test_an_empty_transaction_id_is_none_when_a_message_is_sent(wire: Wire) -> None:
+    for path in ENQUEUES:
+        for empty in (None, "", " "):
+            body = message_body(b"", queue="orders", txn_id=empty)
+            answer = await wire.post(path, body, {**MULTIPART, "X-Txn-ID": ""}, txn_id=empty or "")
+
+            assert answer.status_code == 200, answer.text
 
 
 async def test_a_look_at_no_queue_is_refused(wire: Wire) -> None:
