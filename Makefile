@@ -60,7 +60,7 @@ proto: setup ## Write the generated code of the stored records anew.
 bench: setup ## Measure the store, the express lane, the gateway and transactions, and write docs/benchmarks.md (one: make bench ARGS=store).
 	$(BIN)/python -m tests.bench.main $(ARGS)
 
-bench-against: setup ## Compare the CPU per operation of this tree with another commit, in turns (make bench-against REV=HEAD~1).
+bench-against: setup ## Compare this tree with another commit, in turns (make bench-against REV=HEAD~1 ARGS="--shape split lock").
 	$(BIN)/python -m tests.bench.against $(REV) $(ARGS)
 
 docs: setup ## Write the tables of docs/reference from the code.

@@ -1,70 +1,104 @@
-"""Compares two commits: `python -m tests.bench.against REV [KIND …]` drives a plane of each in turns, on one machine.
+"""Compares two commits: `python -m tests.bench.against REV [--shape disk|postgres|split] [KIND …]`.
 
-Both planes run all the time, each on a store of its own, and take turns under the same load, the order changing from
-round to round: what the machine does meanwhile meets both. The load comes from this tree.
+A plane of each runs all the time, each on a store of its own, and they take turns under the same load, the order
+changing from round to round: what the machine does meanwhile meets both. The load comes from this tree.
 """
 
-import os
+import argparse
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.cli.bench_measure import SERVE, Server, drive, started
+from holdfast.cli.bench_measure import drive
+from tests.bench.shapes import ROOT, SHAPES, Plane
 
-ROOT: Final = Path(__file__).parents[2]
-KINDS: Final = ("lock", "read", "queue", "queue-batch", "queue-subscribe")
+KINDS: Final = ("lock", "transaction", "read", "attachments", "queue", "queue-batch", "queue-subscribe")
 ROUNDS: Final = 16
 SECONDS: Final = 1.5
 CLIENTS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
+class Round:
+    """One turn of each plane under the same load: server CPU per operation, and operations per second."""
+
+    before_us: float
+    after_us: float
+    before_per_s: float
+    after_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
-    """Server CPU per operation of one load, a figure per round."""
-
     kind: str
-    before_us: Sequence[float]
-    after_us: Sequence[float]
-
-    @property
-    def ratios(self) -> list[float]:
-        return sorted(after / before for before, after in zip(self.before_us, self.after_us, strict=True))
+    rounds: Sequence[Round]
 
     def __str__(self) -> str:
-        ratios = self.ratios
-        low, _, high = statistics.quantiles(ratios, n=4)
-        return (
-            f"{self.kind:<18}{statistics.median(self.before_us):>10.1f}{statistics.median(self.after_us):>10.1f}"
-            f"{statistics.median(ratios):>10.3f}{f'{low:.3f} to {high:.3f}':>20}"
-        )
+        cpu = [each.after_us / each.before_us for each in self.rounds]
+        rate = [each.after_per_s / each.before_per_s for each in self.rounds]
+        before_us = statistics.median(each.before_us for each in self.rounds)
+        after_us = statistics.median(each.after_us for each in self.rounds)
+        return f"{self.kind:<16}{before_us:>10.1f}{after_us:>10.1f}{_spread(cpu):>26}{_spread(rate):>26}"
 
 
-def main(revision: str, kinds: Sequence[str]) -> None:
-    _say(f"server CPU µs per operation, {CLIENTS} clients, {ROUNDS} rounds of {SECONDS:g} s each in turns")
-    _say(f"{'':<18}{revision[:9]:>10}{'this tree':>10}{'ratio':>10}{'middle half':>20}")
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="against")
+    parser.add_argument("revision")
+    parser.add_argument("kinds", nargs="*", choices=KINDS)
+    parser.add_argument("--shape", choices=tuple(SHAPES), default="disk")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each turn")
+    asked = parser.parse_args(arguments)
+    _say(f"{asked.shape}: {CLIENTS} clients, {asked.rounds} rounds of {asked.seconds:g} s each in turns")
+    titles = f"{asked.revision[:9]:>10}{'this tree':>10}{'CPU ratio (middle half)':>26}{'rate ratio (middle half)':>26}"
+    _say(f"{'CPU µs per op':<16}{titles}")
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name, ExitStack() as stack:
         folder = Path(name)
-        before_root = stack.enter_context(_checked_out(revision, folder / "tree"))
-        before = stack.enter_context(_plane(folder / "before", before_root))
-        after = stack.enter_context(_plane(folder / "after", ROOT))
-        for kind in kinds:
-            _say(str(compare(kind, before, after)))
+        roots = {"before": stack.enter_context(_checked_out(asked.revision, folder / "tree")), "after": ROOT}
+        planes: dict[str, Plane] = {}
+        for side, root in roots.items():
+            (folder / side).mkdir()
+            planes[side] = stack.enter_context(SHAPES[asked.shape](folder / side, root))
+        for kind in asked.kinds or KINDS:
+            _say(
+                str(
+                    compare(
+                        kind, planes["before"], planes["after"], rounds=asked.rounds, seconds=asked.seconds
+                    )
+                )
+            )
 
 
-def compare(kind: str, before: Server, after: Server) -> Comparison:
-    found: dict[Server, list[float]] = {before: [], after: []}
-    for number in range(ROUNDS):
-        for server in (before, after) if number % 2 == 0 else (after, before):
-            run = drive(server, kind, concurrency=CLIENTS, seconds=SECONDS, keys=CLIENTS)
-            assert run.cpu_us_per_operation is not None, "this kernel does not tell CPU times"
-            found[server].append(run.cpu_us_per_operation)
-    return Comparison(kind, found[before], found[after])
+def compare(kind: str, before: Plane, after: Plane, *, rounds: int, seconds: float) -> Comparison:
+    found: list[Round] = []
+    for number in range(rounds):
+        if number % 2 == 0:
+            (before_us, before_per_s), (after_us, after_per_s) = (
+                _turn(plane, kind, seconds) for plane in (before, after)
+            )
+        else:
+            (after_us, after_per_s), (before_us, before_per_s) = (
+                _turn(plane, kind, seconds) for plane in (after, before)
+            )
+        found.append(Round(before_us, after_us, before_per_s, after_per_s))
+    return Comparison(kind, found)
+
+
+def _turn(plane: Plane, kind: str, seconds: float) -> tuple[float, float]:
+    run = drive(plane, kind, concurrency=CLIENTS, seconds=seconds, keys=CLIENTS)
+    assert run.cpu_us_per_operation is not None, "this kernel does not tell CPU times"
+    return run.cpu_us_per_operation, run.load.operations / run.load.seconds
+
+
+def _spread(ratios: Sequence[float]) -> str:
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return f"{middle:.3f} ({low:.3f} to {high:.3f})"
 
 
 @contextmanager
@@ -77,24 +111,10 @@ def _checked_out(revision: str, folder: Path) -> Iterator[Path]:
         subprocess.run([*git, "remove", "--force", str(folder)], check=True)
 
 
-@contextmanager
-def _plane(folder: Path, root: Path) -> Iterator[Server]:
-    folder.mkdir()
-    words = (*SERVE, "--store", f"disk://{folder}/store", "--qrf-disabled")
-    with started(folder, words, environment=_environment(root)) as server:
-        yield server
-
-
-def _environment(root: Path) -> Mapping[str, str]:
-    """Imports come from that tree: these folders stand before the ones that are installed."""
-    sources = sorted(str(path) for path in root.glob("*/*/src"))
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(sources)}
-
-
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:] or KINDS)
+    main(sys.argv[1:])

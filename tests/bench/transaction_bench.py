@@ -4,39 +4,24 @@ import asyncio
 import statistics
 import tempfile
 import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
-
-import psutil
+from typing import Final
+from urllib.parse import urlsplit
 
 from holdfast.common.ids import new_xid
-from holdfast.common.role import SERVICES, Role
-from tests.bench.http_bench import cpu_s
-from tests.bench.store_bench import empty_postgres
-from tests.infra.program import free_port
-from tests.system.cli import serving
+from tests.bench.shapes import ROOT, SHAPES, Plane
 from tests.system.lease_wire import WireClient
 
 CLIENTS: Final = 8
 TRANSACTIONS_DEFAULT: Final = 800
 WARM_UP: Final = 80
-READY_S: Final = 30
+NAMES: Final = {
+    "disk": "one process, disk",
+    "postgres": "one process, PostgreSQL",
+    "split": "five processes, PostgreSQL",
+}
 _KEYS: Final = ("first", "second")
-_SECRET: Final = "a secret for the bench alone"
-
-
-class Shape(NamedTuple):
-    """A running plane: where it listens, and every process of it."""
-
-    port: int
-    processes: list[psutil.Process]
-
-    def cpu_s(self) -> float:
-        return sum(map(cpu_s, self.processes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,65 +37,30 @@ class Row:
 
 
 def run(transactions: int = TRANSACTIONS_DEFAULT) -> dict[str, object]:
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        home = Path(folder)
-        with _one_process(home, f"disk://{home}/store") as shape:
-            rows = [_measure("one process, disk", shape, transactions)]
-        with empty_postgres() as (store_url, _), _one_process(home, store_url) as shape:
-            rows.append(_measure("one process, PostgreSQL", shape, transactions))
-        with empty_postgres() as (store_url, _), _split(home, store_url) as shape:
-            rows.append(_measure("five processes, PostgreSQL", shape, transactions))
+    rows: list[Row] = []
+    for shape, name in NAMES.items():
+        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+            with SHAPES[shape](Path(folder), ROOT) as plane:
+                rows.append(_measure(name, plane, transactions))
     return {"rows": [asdict(row) for row in rows]}
 
 
-@contextmanager
-def _one_process(home: Path, store_url: str) -> Iterator[Shape]:
-    port = free_port()
-    flags = ("--listen", f"127.0.0.1:{port}", "--store", store_url, "--qrf-disabled")
-    with serving(home, *flags) as server:
-        _wait_until_ready(port)
-        yield Shape(port, [psutil.Process(server.process.pid)])
-
-
-@contextmanager
-def _split(home: Path, store_url: str) -> Iterator[Shape]:
-    ports = {role: free_port() for role in (*SERVICES, Role.GATEWAY)}
-    peers = [word for role in SERVICES for word in (f"--peer-{role}", f"http://127.0.0.1:{ports[role]}")]
-    with ExitStack() as stack:
-        processes: list[psutil.Process] = []
-        for role, port in ports.items():
-            flags = [role, "--listen", f"127.0.0.1:{port}", "--qrf-disabled", *peers]
-            store = [] if role == Role.GATEWAY else ["--store", store_url]
-            server = stack.enter_context(serving(home, *flags, *store, HOLDFAST_INTERNAL_SECRET=_SECRET))
-            processes.append(psutil.Process(server.process.pid))
-        _wait_until_ready(ports[Role.GATEWAY])
-        yield Shape(ports[Role.GATEWAY], processes)
-
-
-def _wait_until_ready(port: int) -> None:
-    deadline_s = time.monotonic() + READY_S
-    while True:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
-                return
-        except OSError:
-            if time.monotonic() > deadline_s:
-                raise
-            time.sleep(0.05)
-
-
-def _measure(name: str, shape: Shape, transactions: int) -> Row:
-    asyncio.run(_load(shape.port, WARM_UP))
-    cpu_before_s, started_s = shape.cpu_s(), time.perf_counter()
-    commits_s = asyncio.run(_load(shape.port, transactions))
-    elapsed_s, spent_s = time.perf_counter() - started_s, shape.cpu_s() - cpu_before_s
+def _measure(name: str, plane: Plane, transactions: int) -> Row:
+    port = urlsplit(plane.url).port
+    assert port is not None
+    asyncio.run(_load(port, WARM_UP))
+    cpu_before_s, started_s = plane.cpu_s(), time.perf_counter()
+    commits_s = asyncio.run(_load(port, transactions))
+    elapsed_s, cpu_s = time.perf_counter() - started_s, plane.cpu_s()
+    assert cpu_before_s is not None, "this kernel does not tell CPU times"
+    assert cpu_s is not None
     percentiles = statistics.quantiles(commits_s, n=100)
     return Row(
         name,
         transactions_per_s=round(len(commits_s) / elapsed_s, 1),
         commit_p50_ms=round(percentiles[49] * 1e3, 2),
         commit_p99_ms=round(percentiles[98] * 1e3, 2),
-        cpu_us=round(spent_s / len(commits_s) * 1e6, 1),
+        cpu_us=round((cpu_s - cpu_before_s) / len(commits_s) * 1e6, 1),
     )
 
 

@@ -19,6 +19,7 @@ from holdfast.cli.bench_load import (
     key_name,
     lock_cycle,
     public_read,
+    transaction,
 )
 from holdfast.cli.bench_measure import BenchError, Run, Server, drive
 
@@ -46,6 +47,26 @@ def test_a_lock_cycle_is_acquire_update_and_release_under_one_lease() -> None:
     assert b"X-Lease-ID: L\r\nX-Txn-ID: T\r\nX-Fencing-Token: 7\r\n" in update
     assert update.endswith(DOCUMENT)
     assert release.endswith(b'{"key":"orders","lease_id":"L","txn_id":"T"}')
+
+
+def test_a_transaction_is_two_keys_joined_and_committed_by_one_release() -> None:
+    operation = transaction("orders")
+
+    requests = [next(operation)]
+    requests.append(operation.send(b'{"lease_id":"A","txn_id":"T","fencing_token":7}'))
+    requests.append(operation.send(b'{"lease_id":"B","txn_id":"T","fencing_token":8}'))
+    requests += [operation.send(b"{}"), operation.send(b"{}")]
+    with pytest.raises(StopIteration):
+        operation.send(b"{}")
+
+    first, second = (json.loads(request.partition(b"\r\n\r\n")[2]) for request in requests[:2])
+    assert (first["key"], second["key"]) == ("orders-a", "orders-b")
+    assert first["txn_id"] == second["txn_id"] != ""
+    assert [request.split()[1] for request in requests[2:4]] == [
+        b"/v1/update?key=orders-a",
+        b"/v1/update?key=orders-b",
+    ]
+    assert requests[4].endswith(b'{"key":"orders-a","lease_id":"A","txn_id":"T"}')
 
 
 def test_the_document_is_a_kilobyte() -> None:

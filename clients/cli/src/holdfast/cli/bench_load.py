@@ -16,6 +16,7 @@ from typing import Final, cast
 import uvloop
 
 from holdfast.cli.bench_queue_operations import batch_life, message_life
+from holdfast.common.ids import new_xid
 
 WARM_UP_S: Final = 0.5
 LAST_ANSWERS_S: Final = 30.0
@@ -63,6 +64,16 @@ def lock_cycle(key: str) -> Operation:
     yield lease.release()
 
 
+def transaction(key: str) -> Operation:
+    """Two keys in one transaction: two acquires, an update of one kilobyte each, and the release that commits both."""
+    txn_id = new_xid()
+    first = yield from _acquire(f"{key}-a", txn_id)
+    second = yield from _acquire(f"{key}-b", txn_id)
+    for lease in (first, second):
+        yield _request(f"/v1/update?key={lease.key}", DOCUMENT, lease.claim)
+    yield first.release()
+
+
 def attachment_cycle(key: str) -> Operation:
     """Put of 64 KiB, published; a public get; delete, published: seven requests."""
     query = f"key={key}&name=bench"
@@ -92,13 +103,14 @@ class _Lease:
         return _request("/v1/release", ended.encode(), f"X-Fencing-Token: {self.token}\r\n")
 
 
-def _acquire(key: str) -> Generator[bytes, bytes, _Lease]:
-    told = json.loads((yield _request("/v1/acquire", _asked(key))))
+def _acquire(key: str, txn_id: str = "") -> Generator[bytes, bytes, _Lease]:
+    told = json.loads((yield _request("/v1/acquire", _asked(key, txn_id))))
     return _Lease(key, told["lease_id"], told["txn_id"], told["fencing_token"])
 
 
-def _asked(key: str) -> bytes:
-    return b'{"key":"%b","owner":"bench","ttl_seconds":60,"block_seconds":-1}' % key.encode()
+def _asked(key: str, txn_id: str = "") -> bytes:
+    joined = f',"txn_id":"{txn_id}"' if txn_id else ""
+    return f'{{"key":"{key}","owner":"bench","ttl_seconds":60,"block_seconds":-1{joined}}}'.encode()
 
 
 def public_read(key: str) -> Operation:
@@ -112,6 +124,7 @@ def echo(key: str) -> Operation:
 
 KINDS: Final = {
     "lock": lock_cycle,
+    "transaction": transaction,
     "read": public_read,
     "attachments": attachment_cycle,
     "queue": message_life,

@@ -26,7 +26,8 @@ from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Transaction
 from holdfast.storage.records_pb2 import Payload
 
-SERVE: Final = ("-c", "from holdfast.cli.main import app; app()", "serve", "--listen", "127.0.0.1:0")
+PROGRAM: Final = ("-c", "from holdfast.cli.main import app; app()")
+SERVE: Final = (*PROGRAM, "serve", "--listen", "127.0.0.1:0")
 ECHO: Final = ("-m", "holdfast.cli.bench_echo")
 STREAMED: Final = frozenset({"queue-subscribe", "queue-wake"})
 NAMESPACE: Final = "default"
@@ -62,12 +63,17 @@ class Server:
         return {pair[0]: float(pair[1]) for pair in pairs if len(pair) == 2}
 
 
+def unconfigured() -> dict[str, str]:
+    """This process's environment without the settings in it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+
+
 @contextmanager
 def started(
-    folder: Path, words: Sequence[str], *, environment: Mapping[str, str] = os.environ
+    folder: Path, words: Sequence[str], *, environment: Mapping[str, str] | None = None
 ) -> Iterator[Server]:
-    """A server of our own, free of the caller's settings, for the length of the block."""
-    variables = {name: value for name, value in environment.items() if not name.startswith("HOLDFAST_")}
+    """A server of our own, for the length of the block; free of the caller's settings unless told otherwise."""
+    variables = unconfigured() if environment is None else environment
     log_path = folder / "server.log"
     with log_path.open("a") as log:
         process = subprocess.Popen(
