@@ -29,7 +29,7 @@ serve: $(VENV)/installed ## Run the plane on its embedded store, on loopback por
 	@exec $(BIN)/holdfast serve $(ARGS)
 
 test: setup ## Run the tests, with a PostgreSQL and a Redis that are found or started (one: make test ARGS="-k name").
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long and not compose" $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not long and not compose" $(ARGS)
 
 test-all: setup ## Run all tests, also those that take minutes.
 	$(BIN)/python -m pytest -m "not compose" --hypothesis-profile=searching $(ARGS)

@@ -1,11 +1,21 @@
-"""Journal files with the faults of real devices."""
+"""Journal files with the faults of real devices, and the sizes of files that may go away meanwhile."""
 
+import contextlib
 import errno
 import threading
 from pathlib import Path
 
 from holdfast.storage.disk.journal_file import DiskFile
 from holdfast.storage.disk.segment import RECORD_HEAD_BYTES
+
+
+def sizes_of(folder: Path, pattern: str) -> list[int]:
+    """Of every file below a folder; those that a thread of the store removes during the look do not count."""
+    sizes: list[int] = []
+    for path in folder.rglob(pattern):
+        with contextlib.suppress(FileNotFoundError):
+            sizes.append(path.stat().st_size)
+    return sizes
 
 
 class LossyFile(DiskFile):

@@ -1,5 +1,6 @@
 """A config file that `holdfast config gen` wrote and nobody edited: every command behaves as without it."""
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -98,6 +99,7 @@ def test_make_serve_gives_no_flags_of_its_own() -> None:
     printed = subprocess.run(
         ["make", "-n", "--no-print-directory", "serve"],
         cwd=Path(__file__).parents[2],
+        env={"PATH": os.environ["PATH"]},  # Not the ARGS of the `make test` that runs this.
         capture_output=True,
         text=True,
         check=True,

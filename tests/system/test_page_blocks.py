@@ -1,5 +1,6 @@
 """Every code block of the README, the READMEs of the units and the how-to pages does what it says."""
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,6 +97,9 @@ def test_every_block_of_a_page_works(page: str, reader: Reader) -> None:
         assert '"n": 1.10' in printed
         assert "nobody else runs this now\n" in printed
         assert "HTTP/1.1 200" in printed
+    if page == "docs/how-to/query.md":
+        assert "true" in printed.splitlines()
+        assert json.loads((reader.work / "order.json").read_text()) == {"n": 2, "status": "done"}
     if page == "docs/how-to/split.md":
         until_ready(reader)
 

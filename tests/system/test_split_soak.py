@@ -52,7 +52,7 @@ async def store(plane: SplitPlane, store_url: str) -> AsyncIterator[Store]:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("count", [60, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.long)])
 async def test_transactions_are_all_or_nothing_whoever_is_killed(
     plane: SplitPlane, store: Store, count: int
 ) -> None:

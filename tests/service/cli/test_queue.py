@@ -1,7 +1,6 @@
-"""A shell and the page about queues against a real plane."""
+"""A shell that works with queues of a real plane."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -14,8 +13,6 @@ from holdfast.client import Client
 from holdfast.client.testing import TestServer
 
 BIN = str(Path(sys.executable).parent)
-PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "queue.md"
-BLOCKS = re.findall(r"^```(sh|python)\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
 TIMEOUT_S = 120
 
 
@@ -44,27 +41,6 @@ def shell(server: TestServer, folder: Path, script: str) -> "subprocess.Complete
         timeout=TIMEOUT_S,
         check=False,
     )
-
-
-@pytest.mark.parametrize("script", [block for language, block in BLOCKS if language == "sh"])
-def test_what_the_page_tells_to_type_works(server: TestServer, tmp_path: Path, script: str) -> None:
-    done = shell(server, tmp_path, script)
-
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("code", [block for language, block in BLOCKS if language == "python"])
-def test_the_python_of_the_page_runs(server: TestServer, tmp_path: Path, code: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", code.replace("http://127.0.0.1:9341", server.url)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_message_is_sent_taken_and_settled(server: TestServer, tmp_path: Path) -> None:

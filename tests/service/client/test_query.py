@@ -1,7 +1,6 @@
 """Queries of the real plane, through the SDK and a shell."""
 
 import json
-import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ import pytest
 from holdfast.client import AsyncClient, CasMismatch, Client, RequestRefused
 from holdfast.client.testing import TestServer, inprocess
 from tests.service.client.shell import shell
-
-PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "query.md"
 
 
 @pytest.fixture
@@ -158,18 +155,3 @@ def test_a_selector_that_the_server_refuses_is_one_line(server: TestServer) -> N
     with Client(server.url) as client, pytest.raises(RequestRefused) as refused:
         list(client.query({"eq": {"field": "no-slash", "value": "x"}}))
     assert refused.value.code == "invalid_selector"
-
-
-def test_what_the_page_tells_to_type_works(server: TestServer, tmp_path: Path) -> None:
-    blocks = dict.fromkeys(("sh", "python"), "")
-    for language, block in re.findall(
-        r"^```(\w+)\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL
-    ):
-        blocks[language] += block
-    (tmp_path / "page.py").write_text(blocks["python"].replace("http://127.0.0.1:9341", server.url))
-
-    done = shell(server, tmp_path, blocks["sh"] + "python page.py")
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "true" in done.stdout.splitlines()
-    assert json.loads((tmp_path / "order.json").read_text()) == {"n": 2, "status": "done"}

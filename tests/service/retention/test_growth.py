@@ -8,6 +8,7 @@ from holdfast.common.clock import FakeClock
 from holdfast.storage.disk.store import open_disk
 from holdfast.storage.resource import Member
 from tests.conformance.backends import SMALL, Backend
+from tests.infra.files import sizes_of
 from tests.service.retention.kept_plane import DAY_S, KEYS_ONLY, KeptPlane
 
 DAYS = 3
@@ -41,7 +42,7 @@ async def test_the_bytes_on_disk_come_back_when_the_engine_has_compacted(tmp_pat
             shelf = cast(Any, store._shelf)
             shelf.flush()
             shelf._db.compact_range(None, None)
-            return sum(path.stat().st_size for path in (tmp_path / "store" / "shelf").glob("*.sst"))
+            return sum(sizes_of(tmp_path / "store" / "shelf", "*.sst"))
 
         empty = await shelf_bytes()
         for number in range(DISK_KEYS):

@@ -1,7 +1,6 @@
 """The journal's files: small for a store that holds little, twice as large each time, up to the set size."""
 
 import asyncio
-import contextlib
 import shutil
 import threading
 import time
@@ -14,6 +13,7 @@ from holdfast.storage.disk.journal_file import allocate
 from holdfast.storage.disk.store import open_disk
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch
+from tests.infra.files import sizes_of
 
 MIB = 1 << 20
 OPTIONS = StoreOptions(journal_segment_bytes=8 * MIB, free_bytes_min=0)
@@ -74,9 +74,4 @@ async def test_no_thread_works_in_the_folder_of_a_closed_store(
 
 
 def _sizes(folder: Path, suffix: str) -> set[int]:
-    sizes: set[int] = set()
-    for path in folder.rglob(f"*.{suffix}"):
-        # A checkpoint's thread may remove a segment between its listing and this look.
-        with contextlib.suppress(FileNotFoundError):
-            sizes.add(path.stat().st_size)
-    return sizes
+    return set(sizes_of(folder, f"*.{suffix}"))
