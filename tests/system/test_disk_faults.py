@@ -13,7 +13,14 @@ import pytest
 from holdfast.common import failpoint
 from holdfast.storage.disk import segment
 from holdfast.storage.disk.store import RECOVERY_LOOK_S, open_disk
-from holdfast.storage.errors import Conflict, StoreFull, StoreLocked, StoreReadOnly, StoreUnavailable
+from holdfast.storage.errors import (
+    Conflict,
+    OutcomeUnknown,
+    StoreFull,
+    StoreLocked,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import ABSENT, Batch, Store, Transaction
 from tests.infra.files import BrokenFile, FullFile, GatedFile, UnmarkableFile
@@ -315,3 +322,41 @@ async def test_a_broken_shelf_serves_reads_until_files_can_be_made_again(tmp_pat
         probe.rmdir()
         await until_well(store)
         await store.commit(Batch(puts={b"a": b"2"}))
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3])
+async def test_no_number_is_given_again_after_a_recovery(tmp_path: Path, failures: int) -> None:
+    async with open_disk(tmp_path, OPTIONS) as store:
+        first = await store.commit(Batch(puts={b"a": b"1"}))
+        for _ in range(failures):
+            store.shelf_failed(StoreUnavailable("a flush failed"))
+        given = store._staging.revision
+        await until_well(store)
+
+        second = await store.commit(Batch(puts={b"a": b"2"}))
+
+        assert second > given
+        with pytest.raises(Conflict):
+            await store.commit(Batch(expects={b"a": first}, puts={b"a": b"3"}))
+    async with open_disk(tmp_path, OPTIONS) as store:
+        assert await store.commit(Batch(puts={b"b": b""})) > second
+
+
+async def test_what_a_recovery_found_in_the_journal_is_not_lost(tmp_path: Path) -> None:
+    async with open_disk(tmp_path, OPTIONS, file_factory=GatedFile) as store:
+        first = await store.commit(Batch(puts={b"a": b"1"}))
+        GatedFile.gate.clear()
+        commit = asyncio.ensure_future(store.commit(Batch(puts={b"a": b"2"})))
+        await asyncio.to_thread(GatedFile.is_syncing.wait)
+        store.shelf_failed(StoreUnavailable("a flush failed"))
+        GatedFile.gate.set()
+        with pytest.raises(OutcomeUnknown):
+            await commit
+        await until_well(store)
+
+        record = await store.get(b"a")
+        assert record is not None
+        assert record.value == b"2"
+        await store.commit(Batch(expects={b"a": record.mod_revision}))
+        with pytest.raises(Conflict):
+            await store.commit(Batch(expects={b"a": first}, puts={b"a": b"3"}))

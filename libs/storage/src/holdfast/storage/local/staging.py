@@ -120,6 +120,16 @@ class Staging:
         for staged in lost:
             staged.fail(error)
 
+    def resume(self, durable_revision: int) -> None:
+        """Go on after a recovery that found everything up to `durable_revision`: what counted as lost may be there
+        after all, and the numbers given out before stay burnt."""
+        still_lost = [
+            (max(after, durable_revision), last) for after, last in self._lost if last > durable_revision
+        ]
+        self._lost = deque(still_lost, maxlen=LOST_SPANS_MAX)
+        self.start_at(max(self.revision, durable_revision))
+        self.revision_kept = durable_revision
+
     # -- what transactions see
 
     def latest(self, key: bytes) -> tuple[int, bytes | None] | None:

@@ -11,6 +11,7 @@ lost, so is the later one.
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterable, Iterable, Sequence
 
 from holdfast.common import failpoint
@@ -258,10 +259,12 @@ class LocalStore(LocalReader):
     def reload(self, shelf: Shelf, entries: Iterable[bytes]) -> None:
         """Go on with a shelf that was opened again, brought up to the journal's end. The watches have to start again."""
         self._shelf = shelf
-        applied, self._compacted_revision = layout.decode_progress(shelf.get(layout.META_PROGRESS))
-        self._set_revision(applied)
+        self._revision, self._compacted_revision = layout.decode_progress(shelf.get(layout.META_PROGRESS))
         for entry in entries:
-            self.replay(entry)
+            self._bring_back(entry)
+        self._latest_records.clear()
+        self._staging.resume(self._revision)
+        self._hub.skip_to(self._revision)
         self._hub.interrupt(StoreUnavailable("the store recovered from a failure; watch again"))
         self._shelf_is_broken = False
         self._problem = None
@@ -269,6 +272,10 @@ class LocalStore(LocalReader):
 
     def replay(self, raw: bytes) -> None:
         """Apply one journal entry that the shelf may not have yet. Only while opening."""
+        self._bring_back(raw)
+        self._set_revision(self._revision)
+
+    def _bring_back(self, raw: bytes) -> None:
         entry = layout.decode_entry(raw)
         if entry.revision <= self._revision:
             return
@@ -283,7 +290,7 @@ class LocalStore(LocalReader):
         self._shelf.write([*writes, (layout.META_PROGRESS, progress)])
         self._committed_at_ms = max(self._committed_at_ms, entry.at_ms)
         self._clock.raise_to(entry.at_ms / 1000)
-        self._set_revision(entry.revision)
+        self._revision = entry.revision
 
     def _set_revision(self, revision: int) -> None:
         self._revision = revision
@@ -296,7 +303,8 @@ class LocalStore(LocalReader):
         if self._is_closed:
             return
         self._is_closed = True
-        await self._staging.settle(self._staging.revision)
+        with contextlib.suppress(StorageError):  # Who committed what is lost now has been told.
+            await self._staging.settle(self._staging.revision)
         self._hub.close()
 
 
