@@ -1,6 +1,8 @@
 """The connections of a store: each is free again, however its user was interrupted."""
 
 import asyncio
+import gc
+from typing import Any
 
 import pytest
 
@@ -31,3 +33,23 @@ async def test_a_read_that_is_cancelled_twice_takes_no_connection_with_it(
     async with asyncio.timeout(30), connections.use() as connection:
         assert await connection.fetchval("SELECT 1") == 1
     await connections.close()
+
+
+async def test_a_connection_that_is_called_off_at_any_step_leaves_no_error_behind(postgres_url: str) -> None:
+    loop = asyncio.get_running_loop()
+    unseen: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: unseen.append(context))
+
+    for steps in range(60):
+        connections = Connections(parse_url(postgres_url), connections_max=3)
+        connecting = asyncio.create_task(connections.connect())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        connecting.cancel()
+        await asyncio.gather(connecting, return_exceptions=True)
+        await connections.close()
+        del connecting, connections
+    gc.collect()
+    await asyncio.sleep(0)
+
+    assert unseen == []

@@ -147,6 +147,7 @@ class Connections:
         self._idle: list[Lane] = []
         self._lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
         self._connecting: dict[asyncio.Timeout, float] = {}
+        self._opening: set[asyncio.Future[Any]] = set()
         self._is_closed = False
 
     def lane(self) -> Lane:
@@ -227,6 +228,11 @@ class Connections:
         self._idle.clear()
         with suppress(*FOREIGN_ERRORS):
             await self._engine.dispose()
+        if self._opening:
+            await asyncio.wait(self._opening, timeout=GOODBYE_TIMEOUT_S)
+        for opening in self._opening:
+            opening.cancel()
+        await asyncio.gather(*self._opening, return_exceptions=True)
 
     @asynccontextmanager
     async def _shared_lane(self) -> AsyncGenerator[Lane, None]:
@@ -269,6 +275,17 @@ class Connections:
         return translated
 
     async def _open(self) -> Any:
+        """asyncpg that is cancelled while it connects leaves an error behind, which is logged as never seen. So it goes on."""
+        opening = asyncio.ensure_future(self._open_to_the_end())
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_end_unwanted)
+            raise
+
+    async def _open_to_the_end(self) -> Any:
         connection = await asyncpg.connect(
             self._url.dsn,
             timeout=CONNECT_TIMEOUT_S,
@@ -277,3 +294,8 @@ class Connections:
         )
         await connection.execute(_DURABLE)
         return connection
+
+
+def _end_unwanted(opening: "asyncio.Future[Any]") -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().terminate()
