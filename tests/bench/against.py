@@ -50,11 +50,15 @@ class Comparison:
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="against")
     parser.add_argument("revision")
-    parser.add_argument("kinds", nargs="*", choices=KINDS)
+    parser.add_argument(
+        "kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}; all if none is named"
+    )
     parser.add_argument("--shape", choices=tuple(SHAPES), default="disk")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each turn")
-    asked = parser.parse_args(arguments)
+    asked = parser.parse_intermixed_args(arguments)
+    if unknown := set(asked.kinds) - set(KINDS):
+        parser.error(f"no such kind of load: {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
     _say(f"{asked.shape}: {CLIENTS} clients, {asked.rounds} rounds of {asked.seconds:g} s each in turns")
     titles = f"{asked.revision[:9]:>10}{'this tree':>10}{'CPU ratio (middle half)':>26}{'rate ratio (middle half)':>26}"
     _say(f"{'CPU µs per op':<16}{titles}")
