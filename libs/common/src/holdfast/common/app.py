@@ -70,11 +70,11 @@ def build_app(
         redirect_slashes=False,
     )
     app.state.parts = AppParts(service, table, hooks, drain, health, registry)
-    app.router.routes.extend(route for router in express_routers for route in router.fastapi_routes(hooks))
+    app.router.routes.extend(route for router in express_routers for route in router.asgi_routes(hooks))
     app.router.routes.extend(health_routes(service, health, registry))
     app.add_middleware(EdgeMiddleware, hooks=hooks)
     _handle_errors(app, table)
-    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
+    app.openapi = lambda: _openapi(app, express_routers)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     return app
 
 
@@ -132,10 +132,11 @@ def _validation_text(error: RequestValidationError) -> str:
     return "; ".join(problems)[:1000]
 
 
-def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI documents its own 422 for every body; ours is 400 with the error envelope."""
+def _openapi(app: FastAPI, express_routers: Sequence[ExpressRouter]) -> dict[str, Any]:
+    """Made when it is first asked for. FastAPI documents its own 422 for every body; ours is 400 with the error envelope."""
     if app.openapi_schema is None:
-        schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        express = [route for router in express_routers for route in router.documented_routes()]
+        schema = get_openapi(title=app.title, version=app.version, routes=[*express, *app.routes])
         for methods in schema["paths"].values():
             for operation in methods.values():
                 operation["responses"].pop("422", None)

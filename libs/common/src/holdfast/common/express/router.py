@@ -2,11 +2,13 @@
 
 import inspect
 from collections.abc import Mapping
-from copy import copy
-from typing import Any, Final
+from typing import Any
 
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
+from starlette.routing import BaseRoute, Match
+from starlette.routing import Route as StarletteRoute
+from starlette.types import Scope
 
 from holdfast.common.errors import BodyTooLarge, HoldfastError
 from holdfast.common.express.asgi import ExpressEndpoint
@@ -14,8 +16,6 @@ from holdfast.common.express.hooks import Hooks
 from holdfast.common.express.route import BODY_BYTES_DEFAULT, Handler, Route, StreamHandler
 from holdfast.common.express.undo import Repeat, Undo
 from holdfast.common.wire_errors import ErrorBody
-
-_UNDERSTOOD: Final[dict[tuple[str, str], tuple[tuple[object, ...], APIRoute]]] = {}
 
 
 class ExpressRouter:
@@ -81,46 +81,30 @@ class ExpressRouter:
         self.routes.append(route)
         return route
 
-    def fastapi_routes(self, hooks: Hooks) -> list[APIRoute]:
-        """The same endpoints for FastAPI: documented there, and served by it when the lane is off.
+    def asgi_routes(self, hooks: Hooks) -> list[BaseRoute]:
+        """The same endpoints for plain ASGI, which serves them when the lane does not."""
+        return [_AsgiRoute(route, hooks) for route in self.routes]
 
-        One for each method, because each needs an operation id of its own.
-        """
-        return [_fastapi_route(route, method, hooks) for route in self.routes for method in route.methods]
-
-
-def _fastapi_route(route: Route, method: str, hooks: Hooks) -> APIRoute:
-    """FastAPI takes milliseconds to understand a declaration; the next app of this process has the same ones."""
-    said = _said_of(route)
-    known = _UNDERSTOOD.get((route.path, method))
-    if known is None or known[0] != said:
-        known = _UNDERSTOOD[route.path, method] = (said, _understood(route, method))
-    fastapi_route = copy(known[1])
-    fastapi_route.app = ExpressEndpoint(route, hooks)
-    return fastapi_route
+    def documented_routes(self) -> list[APIRoute]:
+        """The same endpoints as FastAPI documents them; one for each method, because each needs an operation id of its own."""
+        return [_documented_route(route, method) for route in self.routes for method in route.methods]
 
 
-def _said_of(route: Route) -> tuple[object, ...]:
-    """All that the documentation is made of."""
-    return (
-        getattr(route.handler, "__name__", ""),
-        inspect.getdoc(route.handler),
-        route.request_model,
-        route.response_model,
-        route.errors,
-        route.tags,
-        route.summary,
-        route.request_example,
-        route.request_content,
-        route.response_content,
-        route.request_headers,
-        route.response_headers,
-        route.query_parameters,
-        route.is_body_optional,
-    )
+class _AsgiRoute(StarletteRoute):
+    """Serves, and is not documented: FastAPI takes milliseconds to understand a declaration."""
+
+    def __init__(self, route: Route, hooks: Hooks) -> None:
+        super().__init__(route.path, ExpressEndpoint(route, hooks), include_in_schema=False)
+        self.methods = set(route.methods)  # Given to the constructor, GET would bring HEAD along.
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, child_scope = super().matches(scope)
+        if match is not Match.NONE:
+            child_scope["route"] = self  # As FastAPI has it; what was refused here is counted by its path.
+        return match, child_scope
 
 
-def _understood(route: Route, method: str) -> APIRoute:
+def _documented_route(route: Route, method: str) -> APIRoute:
     return APIRoute(
         route.path,
         _documented_endpoint(route),
