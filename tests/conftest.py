@@ -4,12 +4,20 @@ import asyncio
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.conformance.backends import (
+    BACKENDS,
+    Backend,
+    disk_backend,
+    memory_backend,
+    postgres_backend,
+)
 from tests.infra.postgres import PostgresServer, provide_own_postgres, provide_postgres
 from tests.infra.redis import RedisServer, from_wheel, provide_redis
 
@@ -66,6 +74,18 @@ def own_schema(server: PostgresServer) -> Iterator[str]:
     separator = "&" if "?" in server.url else "?"
     yield f"{server.url}{separator}schema={schema}"
     asyncio.run(_drop_schema(server.url, schema))
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
+    """Every kind of store, one after the other."""
+    match request.param:
+        case "mem":
+            return memory_backend()
+        case "postgres":
+            return postgres_backend(request.getfixturevalue("postgres_url"))
+        case _:
+            return disk_backend(tmp_path / "store", encrypted=request.param == "disk-encrypted")
 
 
 @pytest.fixture(scope="session")

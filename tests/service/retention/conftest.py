@@ -2,31 +2,12 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from holdfast.common.clock import FakeClock
-from tests.conformance.backends import (
-    BACKENDS,
-    SMALL,
-    Backend,
-    disk_backend,
-    memory_backend,
-    postgres_backend,
-)
+from tests.conformance.backends import SMALL, Backend
 from tests.service.retention.kept_plane import BOTH, KeptPlane
-
-
-@pytest.fixture(params=BACKENDS)
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
-    match request.param:
-        case "mem":
-            return memory_backend()
-        case "postgres":
-            return postgres_backend(request.getfixturevalue("postgres_url"))
-        case _:
-            return disk_backend(tmp_path / "store", encrypted=request.param == "disk-encrypted")
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Leases, documents and attachments wired together over a store: in memory, on disk, encrypted, in PostgreSQL."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -19,14 +18,7 @@ from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Store
 from holdfast.storage.resource import Decision, Member
 from holdfast.txn.coordinator import Coordinator
-from tests.conformance.backends import (
-    BACKENDS,
-    SMALL,
-    Backend,
-    disk_backend,
-    memory_backend,
-    postgres_backend,
-)
+from tests.conformance.backends import SMALL, Backend
 
 DOCUMENT_BYTES_MAX = 1 << 20
 
@@ -70,17 +62,6 @@ class Plane:
             return download.inline
         pieces = self.attachments.open_content(member, download.named.attachment)
         return b"".join([piece async for piece in pieces])
-
-
-@pytest.fixture(params=BACKENDS)
-def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
-    match request.param:
-        case "mem":
-            return memory_backend()
-        case "postgres":
-            return postgres_backend(request.getfixturevalue("postgres_url"))
-        case _:
-            return disk_backend(tmp_path / "store", encrypted=request.param == "disk-encrypted")
 
 
 @pytest.fixture
