@@ -108,7 +108,9 @@ def _spread(ratios: Sequence[float]) -> str:
 @contextmanager
 def _checked_out(revision: str, folder: Path) -> Iterator[Path]:
     git = ("git", "-C", str(ROOT), "worktree")
-    subprocess.run([*git, "add", "--quiet", "--detach", str(folder), revision], check=True)
+    added = subprocess.run([*git, "add", "--quiet", "--detach", str(folder), revision], check=False)
+    if added.returncode != 0:
+        raise SystemExit(f"{revision}: no such commit here; name one, as in make bench-against REV=HEAD~1")
     try:
         yield folder
     finally:

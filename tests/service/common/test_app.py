@@ -1,14 +1,19 @@
 """What every service answers by itself: health with reasons, version, metrics, docs, and error envelopes."""
 
+import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
+from holdfast.common import app as app_module
 from holdfast.common.app import build_app, parts_of
 from holdfast.common.drain import Drain
 from holdfast.common.health import Health
@@ -80,6 +85,24 @@ async def test_version_metrics_and_docs_answer() -> None:
     assert "http://" not in docs.text.replace("http://www.w3.org", "")
     assert "https://" not in docs.text
     assert "script-src 'sha256-" in docs.headers["content-security-policy"]
+
+
+async def test_openapi_is_made_once_and_not_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes half a second for a whole plane, and any client may ask for it."""
+    makers: list[threading.Thread] = []
+
+    def recorded(**given: Any) -> dict[str, Any]:
+        makers.append(threading.current_thread())
+        return get_openapi(**given)
+
+    monkeypatch.setattr(app_module, "get_openapi", recorded)
+    async with _client(Sample().app()) as client:
+        answers = await asyncio.gather(*(client.get("/openapi.json") for _ in range(8)))
+
+    assert [answer.status_code for answer in answers] == [200] * 8
+    assert len({answer.content for answer in answers}) == 1
+    assert len(makers) == 1
+    assert makers[0] is not threading.current_thread()
 
 
 async def test_openapi_shows_express_routes_like_any_other() -> None:

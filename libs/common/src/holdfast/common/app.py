@@ -1,5 +1,6 @@
 """The one shape of all services' apps: `create_app(settings)` of each service calls `build_app`."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as StarletteRequest
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
 
 from holdfast.common.drain import Drain
 from holdfast.common.edge import EdgeMiddleware
@@ -65,6 +67,7 @@ def build_app(
         title=f"holdfast {service}",
         version=package_version(),
         lifespan=lifespan or _no_lifespan,
+        openapi_url=None,  # _serve_openapi does it.
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -75,6 +78,7 @@ def build_app(
     app.add_middleware(EdgeMiddleware, hooks=hooks)
     _handle_errors(app, table)
     app.openapi = lambda: _openapi(app, express_routers)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
+    _serve_openapi(app)
     return app
 
 
@@ -130,6 +134,20 @@ def _response(answer: Answer, *, status: int | None = None) -> Response:
 def _validation_text(error: RequestValidationError) -> str:
     problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()[:5]]
     return "; ".join(problems)[:1000]
+
+
+def _serve_openapi(app: FastAPI) -> None:
+    """Making it takes a plane half a second: in a thread, and once, however many ask at first."""
+    is_making = asyncio.Lock()
+
+    async def openapi(request: StarletteRequest) -> Response:
+        async with is_making:
+            schema = (
+                await asyncio.to_thread(app.openapi) if app.openapi_schema is None else app.openapi_schema
+            )
+        return JSONResponse(schema)
+
+    app.router.routes.append(Route("/openapi.json", openapi, include_in_schema=False))
 
 
 def _openapi(app: FastAPI, express_routers: Sequence[ExpressRouter]) -> dict[str, Any]:

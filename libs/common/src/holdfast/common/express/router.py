@@ -1,4 +1,4 @@
-"""Declarations of hot endpoints: once here, then in the lane's table and in FastAPI's routes and OpenAPI."""
+"""Declarations of hot endpoints: once here, then in the lane's table, in plain ASGI's routes and in OpenAPI."""
 
 import inspect
 from collections.abc import Mapping
