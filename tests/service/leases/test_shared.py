@@ -91,3 +91,20 @@ async def test_a_restart_knows_what_others_hold(stores: list[Store], pair: tuple
         assert restarted.leases.active == 1  # It may have been its own.
         await here.release(A, grant)
         await until(lambda: restarted.leases.active == 0)
+
+
+async def test_a_process_that_serves_no_leases_follows_only_what_it_granted(stores: list[Store]) -> None:
+    """As the queue's process, which leases the states of messages: the leases of others are none of its work."""
+    async with (
+        open_plane(stores[0], SystemClock()) as here,
+        open_plane(stores[1], SystemClock(), follows_all=False) as queue,
+    ):
+        theirs = await here.acquire(A)
+        own = A._replace(key="own")
+        granted = await queue.acquire(own)
+
+        await here.release(own, granted)  # Told after the lease on A.
+
+        await until(lambda: queue.leases.active == 0)
+        assert len(queue.leases._follower.elsewhere) == 0
+        await here.release(A, theirs)

@@ -32,10 +32,10 @@ A, B, C = Member("default", "a"), Member("default", "b"), Member("default", "c")
 class Plane:
     """Leases and state over one store, with a clock that the test owns."""
 
-    def __init__(self, store: Store, clock: SteadyClock) -> None:
+    def __init__(self, store: Store, clock: SteadyClock, *, follows_all: bool = True) -> None:
         coordinator = Coordinator()
         self.store = store
-        self.leases = LeaseService(store, coordinator, clock)
+        self.leases = LeaseService(store, coordinator, clock, follows_all=follows_all)
         self.state = StateService(store, clock)
         coordinator.enlist(self.state)
         coordinator.enlist(self.leases)
@@ -61,8 +61,10 @@ def claim(grant: Grant) -> Claim:
 
 
 @asynccontextmanager
-async def open_plane(store: Store, clock: FakeClock | SystemClock | None = None) -> AsyncIterator[Plane]:
-    plane = Plane(store, SteadyClock(clock or FakeClock()))
+async def open_plane(
+    store: Store, clock: FakeClock | SystemClock | None = None, *, follows_all: bool = True
+) -> AsyncIterator[Plane]:
+    plane = Plane(store, SteadyClock(clock or FakeClock()), follows_all=follows_all)
     async with plane.leases.running():
         yield plane
 

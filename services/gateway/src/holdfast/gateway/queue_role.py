@@ -23,7 +23,7 @@ from holdfast.storage.remote_decision import RemoteDecider
 async def open_keepers(
     store: Store, decider: RemoteDecider, clock: SteadyClock
 ) -> AsyncIterator[StateKeepers]:
-    leases = LeaseService(store, decider, clock)
+    leases = LeaseService(store, decider, clock, follows_all=False)
     async with leases.running():
         yield StateKeepers(leases, StateService(store, clock), (leases,))
 

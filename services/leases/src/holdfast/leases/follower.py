@@ -1,7 +1,8 @@
 """What other processes of the same store do to leases, told to this one: who may try, and what ends when.
 
 Leases are ended by the process that granted them. The others know of them too, and end what is still there some time
-after its end: its process may be gone.
+after its end: its process may be gone. A process that serves no leases itself (the queue, which grants the leases of
+messages with state) follows only what it granted: reading every lease of the store would cost it more than its own work.
 """
 
 import random
@@ -26,8 +27,16 @@ class LeaseFollower:
     """Keeps `own`, the leases of this process, and the waiters in step with the store."""
 
     def __init__(
-        self, store: Store, clock: SteadyClock, own: Expiries, lines: Lines, on_end: Callable[[], None]
+        self,
+        store: Store,
+        clock: SteadyClock,
+        own: Expiries,
+        lines: Lines,
+        on_end: Callable[[], None],
+        *,
+        follows_all: bool,
     ) -> None:
+        self._follows_all = follows_all
         self._store = store
         self._own = own
         self._lines = lines
@@ -68,8 +77,12 @@ class LeaseFollower:
     # -- what the store tells
 
     def _told(self, events: list[Event]) -> None:
+        if not self._follows_all and not self._own:
+            return
         for event in events:
             member = member_of(event.key)
+            if not self._follows_all and member not in self._own:
+                continue
             lease = None if event.record is None else LEASES.decode(event.record)
             if lease is None:
                 self._has_ended(member, event.revision)
@@ -105,6 +118,9 @@ class LeaseFollower:
 
     async def _resync(self) -> None:
         """Read what is held, page by page. After the first time, a waiter may have missed that its key is free."""
+        if not self._follows_all and not self._own:
+            self._is_loaded = True
+            return
         known = [*self._own, *self.elsewhere]
         held: set[Member] = set()
         start, end = held_range()
@@ -113,6 +129,8 @@ class LeaseFollower:
             found = await self._store.get_many([LEASES.key(*member) for member in members])
             for member in members:
                 record = found.get(LEASES.key(*member))
+                if not self._follows_all and member not in self._own:
+                    continue
                 if record is not None and (lease := LEASES.decode(record)).lease_id:
                     held.add(member)
                     self._is_held_still(member, lease)

@@ -48,7 +48,13 @@ class LeaseService:
     """The leases of one store."""
 
     def __init__(
-        self, store: Store, decider: Decider, clock: SteadyClock, *, on_end: Callable[[], None] = lambda: None
+        self,
+        store: Store,
+        decider: Decider,
+        clock: SteadyClock,
+        *,
+        on_end: Callable[[], None] = lambda: None,
+        follows_all: bool = True,
     ) -> None:
         self._store = store
         self._decider = decider
@@ -58,7 +64,9 @@ class LeaseService:
         self._lines = Lines()
         self._is_closed_to_waiters = False
         self._expiries = Expiries(clock, self._expire)
-        self._follower = LeaseFollower(store, clock, self._expiries, self._lines, on_end)
+        self._follower = LeaseFollower(
+            store, clock, self._expiries, self._lines, on_end, follows_all=follows_all
+        )
         self._follower.expire = self._expire
         self._tasks: set[asyncio.Task[None]] = set()
 
