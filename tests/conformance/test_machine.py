@@ -123,8 +123,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS, count=st.integers(1, 5))
     def append_together(self, key: bytes, count: int) -> None:
-        async def append(tx: Transaction) -> None:
-            record = await tx.get(key)
+        def append(tx: Transaction) -> None:
+            record = tx.get(key)
             tx.put(key, (record.value if record else b"")[-10:] + b"+")
 
         async def together() -> None:

@@ -5,11 +5,12 @@ import asyncio
 import pytest
 
 from holdfast.storage.errors import TransactionContended
-from holdfast.storage.port import Batch, Store, Transaction
+from holdfast.storage.port import Batch, Store, Transaction, View
+from tests.conformance.interleaving import Commit, after_first_fetch, batch_of, before_commits
 
 
-async def increment(tx: Transaction) -> int:
-    record = await tx.get(b"counter")
+def increment(tx: Transaction) -> int:
+    record = tx.get(b"counter")
     value = int(record.value) + 1 if record else 1
     tx.put(b"counter", b"%d" % value)
     return value
@@ -21,28 +22,34 @@ async def test_concurrent_increments_are_all_counted(store: Store) -> None:
     assert sorted(values) == list(range(1, 51))
 
 
-async def test_a_transaction_sees_its_own_writes_and_nobody_else_does(store: Store) -> None:
+async def test_a_transaction_sees_its_own_writes_and_nobody_else_does(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await store.commit(Batch(puts={b"a": b"1", b"b": b"2"}))
 
-    async def work(tx: Transaction) -> list[bytes]:
+    async def look(commit: Commit) -> None:
+        assert await store.get(b"c") is None
+
+    before_commits(monkeypatch, store, look)
+
+    def work(tx: Transaction) -> list[bytes]:
         tx.put(b"a", b"own")
         tx.put(b"c", b"new")
         tx.delete(b"b")
-        assert (await store.get(b"c")) is None
-        one = await tx.get(b"a")
+        one = tx.get(b"a")
         assert one is not None
         assert one.value == b"own"
-        assert await tx.get(b"b") is None
-        assert set(await tx.get_many([b"a", b"b", b"c", b"d"])) == {b"a", b"c"}
-        return [record.key for record in await tx.range(b"a", b"z", limit=2, reverse=True)]
+        assert tx.get(b"b") is None
+        assert set(tx.get_many([b"a", b"b", b"c", b"d"])) == {b"a", b"c"}
+        return [record.key for record in tx.range(b"a", b"z", limit=2, reverse=True)]
 
     assert await store.transact(work) == [b"c", b"a"]
     assert await store.get(b"b") is None
 
 
 async def test_an_error_in_the_function_writes_nothing(store: Store) -> None:
-    async def work(tx: Transaction) -> None:
-        await tx.get(b"a")
+    def work(tx: Transaction) -> None:
+        tx.get(b"a")
         tx.put(b"a", b"1")
         raise KeyError("domain")
 
@@ -52,17 +59,17 @@ async def test_an_error_in_the_function_writes_nothing(store: Store) -> None:
     assert await store.get(b"a") is None
 
 
-async def test_a_point_read_that_changes_makes_it_run_again(store: Store) -> None:
+async def test_a_point_read_that_changes_makes_it_run_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before_commits(monkeypatch, store, batch_of(Batch(puts={b"a": b"other"})))
     runs = 0
 
-    async def work(tx: Transaction) -> bytes:
+    def work(tx: Transaction) -> None:
         nonlocal runs
+        record = tx.get(b"a")
         runs += 1
-        record = await tx.get(b"a")
-        if runs == 1:
-            await store.commit(Batch(puts={b"a": b"other"}))
         tx.put(b"b", record.value if record else b"none")
-        return b""
 
     await store.transact(work)
 
@@ -79,17 +86,16 @@ async def test_a_point_read_that_changes_makes_it_run_again(store: Store) -> Non
 )
 @pytest.mark.parametrize("reverse", [False, True])
 async def test_an_expected_range_that_changes_makes_it_run_again(
-    store: Store, intruder: Batch, reverse: bool
+    store: Store, intruder: Batch, reverse: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store.commit(Batch(puts={b"r1": b"", b"r9": b""}))
+    before_commits(monkeypatch, store, batch_of(intruder))
     runs = 0
 
-    async def work(tx: Transaction) -> None:
+    def work(tx: Transaction) -> None:
         nonlocal runs
+        tx.range(b"r", b"s", limit=10, expected=True, reverse=reverse)
         runs += 1
-        await tx.range(b"r", b"s", limit=10, expected=True, reverse=reverse)
-        if runs == 1:
-            await store.commit(intruder)
         tx.put(b"result", b"")
 
     await store.transact(work)
@@ -97,15 +103,17 @@ async def test_an_expected_range_that_changes_makes_it_run_again(
     assert runs == 2
 
 
-async def test_what_was_not_read_of_an_expected_range_may_change(store: Store) -> None:
+async def test_what_was_not_read_of_an_expected_range_may_change(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await store.commit(Batch(puts={b"r1": b"", b"r2": b"", b"r9": b""}))
+    before_commits(monkeypatch, store, batch_of(Batch(puts={b"r5": b"", b"q": b""})))
     runs = 0
 
-    async def work(tx: Transaction) -> None:
+    def work(tx: Transaction) -> None:
         nonlocal runs
+        tx.range(b"r", b"s", limit=2, expected=True)
         runs += 1
-        await tx.range(b"r", b"s", limit=2, expected=True)
-        await store.commit(Batch(puts={b"r5": b"", b"q": b""}))
         tx.put(b"result", b"")
 
     await store.transact(work)
@@ -113,14 +121,14 @@ async def test_what_was_not_read_of_an_expected_range_may_change(store: Store) -
     assert runs == 1
 
 
-async def test_a_range_that_is_not_expected_may_change(store: Store) -> None:
+async def test_a_range_that_is_not_expected_may_change(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    before_commits(monkeypatch, store, batch_of(Batch(puts={b"r5": b""})))
     runs = 0
 
-    async def work(tx: Transaction) -> None:
+    def work(tx: Transaction) -> None:
         nonlocal runs
+        tx.range(b"r", b"s", limit=10)
         runs += 1
-        await tx.range(b"r", b"s", limit=10)
-        await store.commit(Batch(puts={b"r5": b""}))
         tx.put(b"result", b"")
 
     await store.transact(work)
@@ -128,14 +136,17 @@ async def test_a_range_that_is_not_expected_may_change(store: Store) -> None:
     assert runs == 1
 
 
-async def test_attempts_are_bounded_and_end_in_a_typed_error(store: Store) -> None:
+async def test_attempts_are_bounded_and_end_in_a_typed_error(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [batch_of(Batch(puts={b"a": b"%d" % number})) for number in range(4)]
+    before_commits(monkeypatch, store, *others)
     runs = 0
 
-    async def work(tx: Transaction) -> None:
+    def work(tx: Transaction) -> None:
         nonlocal runs
+        tx.get(b"a")
         runs += 1
-        await tx.get(b"a")
-        await store.commit(Batch(puts={b"a": b"%d" % runs}))
         tx.put(b"a", b"mine")
 
     with pytest.raises(TransactionContended) as caught:
@@ -146,58 +157,106 @@ async def test_attempts_are_bounded_and_end_in_a_typed_error(store: Store) -> No
     assert caught.value.attempts == 3
 
 
-async def test_two_reads_of_a_transaction_without_writes_are_of_one_moment(store: Store) -> None:
+def both(view: View) -> tuple[bytes, bytes]:
+    one, other = view.get(b"a"), view.get(b"b")
+    assert one is not None
+    assert other is not None
+    return one.value, other.value
+
+
+BOTH = Batch(puts={b"a": b"2", b"b": b"2"})
+
+
+async def test_two_reads_of_a_transaction_without_writes_are_of_one_moment(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await store.commit(Batch(puts={b"a": b"1", b"b": b"1"}))
-    runs = 0
+    after_first_fetch(monkeypatch, store, batch_of(BOTH))
 
-    async def work(tx: Transaction) -> tuple[bytes, bytes]:
-        nonlocal runs
-        runs += 1
-        one = await tx.get(b"a")
-        if runs == 1:
-            await store.commit(Batch(puts={b"a": b"2", b"b": b"2"}))
-        other = await tx.get(b"b")
-        assert one is not None
-        assert other is not None
-        return one.value, other.value
+    one, other = await store.transact(both)
 
-    assert await store.transact(work) == (b"2", b"2")
+    assert one == other
 
 
-async def test_an_error_made_of_a_torn_view_is_not_believed(store: Store) -> None:
+async def test_a_view_is_of_one_moment(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     await store.commit(Batch(puts={b"a": b"1", b"b": b"1"}))
-    runs = 0
+    after_first_fetch(monkeypatch, store, batch_of(BOTH))
 
-    async def work(tx: Transaction) -> None:
-        nonlocal runs
-        runs += 1
-        one = await tx.get(b"a")
-        if runs == 1:
-            await store.commit(Batch(puts={b"a": b"2", b"b": b"2"}))
-        other = await tx.get(b"b")
-        assert one is not None
-        assert other is not None
-        if one.value != other.value:
+    one, other = await store.view(both)
+
+    assert one == other
+
+
+async def test_an_error_made_of_a_torn_view_is_not_believed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.commit(Batch(puts={b"a": b"1", b"b": b"1"}))
+    after_first_fetch(monkeypatch, store, batch_of(BOTH))
+
+    def work(tx: Transaction) -> None:
+        one, other = both(tx)
+        if one != other:
             raise ValueError("torn")
 
     await store.transact(work)
 
-    assert runs == 2
+
+async def test_an_error_made_of_what_was_overtaken_is_not_believed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.commit(Batch(puts={b"a": b"1", b"b": b"1"}))
+    before_commits(monkeypatch, store, batch_of(BOTH))
+
+    def work(tx: Transaction) -> None:
+        if both(tx) == (b"1", b"1"):
+            raise ValueError("old")
+
+    await store.transact(work)
+
+
+async def test_a_view_reads_points_many_and_ranges_of_what_is_committed(store: Store) -> None:
+    await store.commit(Batch(puts={b"a": b"1", b"b": b"2", b"c": b"3"}))
+
+    def read(view: View) -> tuple[list[bytes], set[bytes], bytes]:
+        view.prefetch([b"a", b"b", b"x"])
+        keys = [record.key for record in view.range(b"a", b"z", limit=2, reverse=True)]
+        one = view.get(b"a")
+        assert one is not None
+        return keys, set(view.get_many([b"a", b"b", b"x"])), one.value
+
+    assert await store.view(read) == ([b"c", b"b"], {b"a", b"b"}, b"1")
+
+
+async def test_what_is_prefetched_comes_in_one_round_trip(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.commit(Batch(puts={b"a": b"1", b"b": b"1"}))
+    runs = 0
+
+    def work(tx: Transaction) -> None:
+        nonlocal runs
+        runs += 1
+        tx.prefetch([b"a", b"b", b"c"])
+        assert both(tx) == (b"1", b"1")
+        assert tx.get(b"c") is None
+
+    await store.transact(work)
+
+    assert runs == (2 if store.is_shared else 1)
 
 
 async def test_who_follows_a_transaction_is_told_its_revision_once_and_only_of_the_attempt_that_commits(
-    store: Store,
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before_commits(monkeypatch, store, batch_of(Batch(puts={b"a": b"another writer's"})))
     told: list[tuple[str, int]] = []
     attempts = 0
 
-    async def write(tx: Transaction) -> None:
+    def write(tx: Transaction) -> None:
         nonlocal attempts
+        tx.get(b"a")
         attempts += 1
         name = f"attempt {attempts}"
-        await tx.get(b"a")
-        if attempts == 1:
-            await store.commit(Batch(puts={b"a": b"somebody else's"}))
         tx.put(b"b", b"1")
         tx.after_commit(lambda revision: told.append((name, revision)))
 

@@ -67,10 +67,8 @@ def run(job: Job) -> None:
 class ForgetfulCoordinator(Coordinator):
     """A mutant: of a transaction it decides one key only."""
 
-    async def decide(
-        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
-    ) -> None:
-        await super().decide(tx, txn_id, decision, members[:1])
+    def decide(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
+        super().decide(tx, txn_id, decision, members[:1])
 
 
 async def _live(job: Job) -> None:

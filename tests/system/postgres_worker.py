@@ -13,8 +13,8 @@ WRITERS = 4
 
 
 async def increment(store: Store, ledger_key: bytes) -> None:
-    async def body(tx: Transaction) -> None:
-        record = await tx.get(COUNTER)
+    def body(tx: Transaction) -> None:
+        record = tx.get(COUNTER)
         tx.put(COUNTER, str(1 + (0 if record is None else int(record.value))).encode())
         tx.put(ledger_key, b"")
 

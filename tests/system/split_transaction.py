@@ -140,7 +140,7 @@ class SplitTransaction:
         if taken.status_code == 200:
             return "ready"
         # Its id is not known if the sender died first; the queue is its own.
-        return "held" if await MESSAGES.range(store, "default", self.queue, limit=1) else "gone"
+        return "held" if await MESSAGES.fetch_range(store, "default", self.queue, limit=1) else "gone"
 
     async def is_free(self) -> bool:
         """Whether everybody can have its keys."""

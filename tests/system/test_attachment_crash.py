@@ -94,7 +94,7 @@ class Survey:
         async with open_store(f"disk://{self._folder}") as store:
             for table in (STAGES, STAGED_ATTACHMENTS, STAGE_COSTS):
                 assert await store.range(*table.bounds(), limit=ROWS_MAX) == []
-            rows = await ATTACHMENTS.range(store, "default", key, limit=ROWS_MAX)
+            rows = await ATTACHMENTS.fetch_range(store, "default", key, limit=ROWS_MAX)
             contents = await store.range(*prefix_range(("attdata",)), limit=ROWS_MAX)
             self.swept += await store.blobs.sweep(grace_s=0)
             blobs = {info.id async for info in store.blobs.list()}

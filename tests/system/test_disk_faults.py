@@ -23,6 +23,7 @@ from holdfast.storage.errors import (
 )
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import ABSENT, Batch, Store, Transaction
+from tests.conformance.interleaving import Commit, before_commits
 from tests.infra.files import BrokenFile, FullFile, GatedFile, UnmarkableFile
 
 OPTIONS = StoreOptions(journal_segment_bytes=1 << 20, free_bytes_min=0)
@@ -126,18 +127,18 @@ async def test_an_unexpected_error_in_the_journal_fails_the_commits_instead_of_h
 
 
 async def test_a_transaction_builds_on_what_is_staged_but_is_held_back_with_it(tmp_path: Path) -> None:
-    async def add(tx: Transaction) -> int:
-        record = await tx.get(b"n")
+    def add(tx: Transaction) -> int:
+        record = tx.get(b"n")
         value = int(record.value) + 1 if record else 1
         tx.put(b"n", b"%d" % value)
         return value
 
-    async def look(tx: Transaction) -> bytes | None:
-        record = await tx.get(b"n")
+    def look(tx: Transaction) -> bytes | None:
+        record = tx.get(b"n")
         return record.value if record else None
 
-    async def refuse(tx: Transaction) -> None:
-        if await tx.get(b"n") is not None:
+    def refuse(tx: Transaction) -> None:
+        if tx.get(b"n") is not None:
             raise KeyError("held")
 
     async with open_disk(tmp_path, OPTIONS, file_factory=GatedFile) as store:
@@ -232,7 +233,9 @@ async def test_a_mark_that_can_not_be_written_stops_no_commit(tmp_path: Path, op
         assert (record.value, record.version) == (b"2", 2)
 
 
-async def test_what_a_transaction_read_of_a_lost_group_is_never_taken_for_real(tmp_path: Path) -> None:
+async def test_what_a_transaction_read_of_a_lost_group_is_never_taken_for_real(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with open_disk(tmp_path, OPTIONS, file_factory=FullFile) as store:
         started, go_on = asyncio.Event(), asyncio.Event()
         FullFile.is_full = True
@@ -240,13 +243,16 @@ async def test_what_a_transaction_read_of_a_lost_group_is_never_taken_for_real(t
         await asyncio.sleep(0)
         seen: list[bytes | None] = []
 
-        async def work(tx: Transaction) -> None:
-            record = await tx.get(b"a")
+        def work(tx: Transaction) -> None:
+            record = tx.get(b"a")
             seen.append(record.value if record else None)
-            started.set()
-            await go_on.wait()
             tx.put(b"b", b"built on " + (record.value if record else b"nothing"))
 
+        async def pause(commit: Commit) -> None:
+            started.set()
+            await go_on.wait()
+
+        before_commits(monkeypatch, store, pause)
         running = asyncio.ensure_future(store.transact(work))
         await started.wait()
         with pytest.raises(StoreFull):

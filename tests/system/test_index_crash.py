@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 from holdfast.state.query_engine import Engine
@@ -59,8 +60,9 @@ async def test_a_rebuild_that_is_killed_goes_on(tmp_path: Path) -> None:
         async with open_store(f"disk://{folder}") as store:
             plane = IndexedPlane(store)
             await check(plane)
-            phase = (await plane.state.index.states.get(store, NAMESPACE)).phase
-            progress = await plane.state.index.states.progress(store, NAMESPACE)
+            states = plane.state.index.states
+            phase = (await store.view(partial(states.get, namespace=NAMESPACE))).phase
+            progress = await store.view(partial(states.progress, namespace=NAMESPACE))
             seen.append((phase, progress.document_count))
             await publish(plane, len(seen) * 7 % DOCUMENTS)
             await publish(plane, DOCUMENTS + len(seen))
@@ -68,7 +70,7 @@ async def test_a_rebuild_that_is_killed_goes_on(tmp_path: Path) -> None:
 
     async with open_store(f"disk://{folder}") as store:
         plane = IndexedPlane(store)
-        state = await plane.state.index.states.get(store, NAMESPACE)
+        state = await store.view(partial(plane.state.index.states.get, namespace=NAMESPACE))
         await check(plane)
     assert state.phase == IndexState.READY
     assert {IndexState.CLEARING, IndexState.BUILDING} <= {phase for phase, _ in seen}

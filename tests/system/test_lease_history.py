@@ -125,9 +125,9 @@ def believing_check(claim: Claim, lease: Lease | None, now_ms: int) -> Lease:
 
 
 async def indiscreet_get(self: state_service.StateService, member: Member) -> staging.View:
-    document = await DOCUMENTS.get(self._store, *member)
-    lease = await LEASES.get(self._store, *member)
-    stage = None if lease is None else await STAGES.get(self._store, lease.txn_id, *member)
+    document = await DOCUMENTS.fetch(self._store, *member)
+    lease = await LEASES.fetch(self._store, *member)
+    stage = None if lease is None else await STAGES.fetch(self._store, lease.txn_id, *member)
     return staging.staged_view(document or staging.NOTHING, stage)
 
 

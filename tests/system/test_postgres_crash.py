@@ -61,8 +61,8 @@ async def write(store: Store, ledger: Ledger, writer: int, stop: asyncio.Event) 
 
 
 async def count(store: Store, ledger: Ledger, stop: asyncio.Event) -> None:
-    async def increment(tx: Transaction) -> None:
-        record = await tx.get(COUNTER)
+    def increment(tx: Transaction) -> None:
+        record = tx.get(COUNTER)
         tx.put(COUNTER, str(1 + (0 if record is None else int(record.value))).encode())
 
     while not stop.is_set():

@@ -62,7 +62,7 @@ class Places:
     @classmethod
     async def read(cls, store: Store) -> "Places":
         ids = [
-            {str(row.parts[-1]) for row in await table.range(store, *ORDERS, limit=ROWS_MAX)}
+            {str(row.parts[-1]) for row in await table.fetch_range(store, *ORDERS, limit=ROWS_MAX)}
             for table in (MESSAGES, READY, TAKEN, DEAD)
         ]
         return cls(*ids)

@@ -153,7 +153,7 @@ async def test_an_ack_outlives_the_process_of_its_queue(plane: SplitPlane, store
         tasks.create_task(restarted(plane, Role.QUEUE))
 
     async def is_gone() -> bool:
-        return not await MESSAGES.range(store, "default", queue, limit=1)
+        return not await MESSAGES.fetch_range(store, "default", queue, limit=1)
 
     assert answered.result().status_code in (200, 502, 503)
     await plane.until(is_gone)

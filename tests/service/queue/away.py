@@ -16,12 +16,10 @@ class AwayCoordinator(Coordinator):
 
     is_away = True
 
-    async def decide(
-        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
-    ) -> None:
+    def decide(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         if self.is_away:
             raise NotReady("the coordinator does not answer")
-        await super().decide(tx, txn_id, decision, members)
+        super().decide(tx, txn_id, decision, members)
 
 
 def led_from_away(queue: Queue) -> tuple[QueueService, AwayCoordinator]:

@@ -1,7 +1,7 @@
 """A store in memory that is some way off: between a question and its answer others have their turn."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from holdfast.storage.local.shelf import MemoryShelf
@@ -41,11 +41,6 @@ class DistantStore(LocalStore):
             await self._holds.pop().wait()
         await asyncio.sleep(0)
         return records
-
-    async def _tx_get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
-        found = await super()._tx_get_many(keys)
-        await asyncio.sleep(0)
-        return found
 
     async def commit(self, batch: Batch) -> int:
         return await asyncio.shield(asyncio.create_task(self._arrive(batch)))

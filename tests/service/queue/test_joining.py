@@ -262,8 +262,8 @@ async def test_a_stateful_delivery_that_a_key_joined_follows_its_release(queue: 
 
     member = member_of_state(ORDERS, delivery.message.message_id)
     assert await document(queue) == b'{"n":1}'
-    assert await DOCUMENTS.get(queue.store, *member) is None
-    assert await LEASES.get(queue.store, *member) is None
+    assert await DOCUMENTS.fetch(queue.store, *member) is None
+    assert await LEASES.fetch(queue.store, *member) is None
     assert await nothing_is_held(queue)
     assert await is_empty(queue)
 

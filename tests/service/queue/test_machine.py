@@ -320,7 +320,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     async def _held(self) -> tuple[set[bytes], set[bytes], set[bytes]]:
         """What has to be among the held members, what may be, and what is."""
-        rows = await TAKEN.range(self.queue.store, *ORDERS, limit=ROWS_MAX)
+        rows = await TAKEN.fetch_range(self.queue.store, *ORDERS, limit=ROWS_MAX)
         expiries_ms = {
             held_key(row.message.txn_id, member_of_message(ORDERS, str(row.parts[-1]))): (
                 row.message.expires_at_ms

@@ -278,8 +278,8 @@ async def test_an_ack_leaves_nothing_of_the_state(queue: Queue) -> None:
 
     member = member_of_state(ORDERS, second.message.message_id)
     assert await read_state(queue, second) is None
-    assert await LEASES.get(queue.store, *member) is None
-    assert await DOCUMENTS.get(queue.store, *member) is None
+    assert await LEASES.fetch(queue.store, *member) is None
+    assert await DOCUMENTS.fetch(queue.store, *member) is None
     assert await nothing_is_held(queue)
 
 
@@ -347,7 +347,7 @@ async def test_a_transaction_with_state_commits_both_or_neither(queue: Queue) ->
 
     await release(queue, grant, Decision.COMMIT)
 
-    assert await DOCUMENTS.get(queue.store, *member_of_state(ORDERS, second.message.message_id)) is None
+    assert await DOCUMENTS.fetch(queue.store, *member_of_state(ORDERS, second.message.message_id)) is None
     assert await nothing_is_held(queue)
     queue.clock.advance(3600)
     with pytest.raises(NoMessages):

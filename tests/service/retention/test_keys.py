@@ -171,7 +171,7 @@ async def test_a_lease_that_its_process_never_ended_is_ended_and_forgotten_later
     plane.clock.advance(10)
 
     assert await plane.keys.walk() == 0
-    assert not (await LEASES.get(plane.store, *A) or LEASES).lease_id  # type: ignore[union-attr]
+    assert not (await LEASES.fetch(plane.store, *A) or LEASES).lease_id  # type: ignore[union-attr]
     plane.clock.advance(2 * DAY_S)
     assert await plane.keys.walk() == 1
 
@@ -224,7 +224,7 @@ async def test_an_ack_does_not_touch_the_floor_of_the_namespace(plane: KeptPlane
         await plane.queue.enqueue()
         await plane.queue.ack(await plane.queue.dequeue(with_state=True))
 
-    assert await FLOORS.get(plane.store, ORDERS.namespace) is None
+    assert await FLOORS.fetch(plane.store, ORDERS.namespace) is None
     assert await plane.use(A) == 1
 
 

@@ -205,7 +205,7 @@ class KeyMachine(RuleBasedStateMachine):
     @invariant()
     def a_floor_never_falls(self) -> None:
         for namespace in ("default", "other"):
-            floor = self.runner.run(FLOORS.get(self.planes[0].store, namespace))
+            floor = self.runner.run(FLOORS.fetch(self.planes[0].store, namespace))
             token = 0 if floor is None else floor.fencing_token
             assert token >= self.floors.get(namespace, 0)
             self.floors[namespace] = token

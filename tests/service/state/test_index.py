@@ -28,7 +28,8 @@ def order(status: str, **members: Any) -> dict[str, Any]:
 
 
 async def phase(plane: IndexedPlane) -> int:
-    return (await plane.state.index.states.get(plane.store, NAMESPACE)).phase
+    states = plane.state.index.states
+    return (await plane.store.view(lambda view: states.get(view, NAMESPACE))).phase
 
 
 # -- on every backend
@@ -233,7 +234,7 @@ async def test_entries_of_another_format_are_made_again(plane: IndexedPlane) -> 
     await plane.publish("k", order("open"))
     entries = await plane.index_entries()
 
-    async def forget(tx: Transaction) -> None:
+    def forget(tx: Transaction) -> None:
         plane.state.index.states.put_format(tx, "0")
         tx.delete(entries[0])
 

@@ -42,8 +42,8 @@ def count_reads(plane: IndexedPlane, monkeypatch: pytest.MonkeyPatch) -> list[st
 
 async def records(plane: IndexedPlane) -> tuple[int, int]:
     """How many summaries there are, and how many are pending."""
-    summaries = await SUMMARIES.range(plane.store, limit=100)
-    return len(summaries), len(await PENDING.range(plane.store, "pending", limit=100))
+    summaries = await SUMMARIES.fetch_range(plane.store, limit=100)
+    return len(summaries), len(await PENDING.fetch_range(plane.store, "pending", limit=100))
 
 
 async def test_a_query_reads_no_large_document_that_it_cannot_match(
@@ -221,11 +221,11 @@ async def test_a_summary_that_was_cut_off_is_none(
 async def test_a_damaged_summary_lets_every_query_through(plane: IndexedPlane) -> None:
     await plane.publish("large", large("open"))
     await plane.builder.settle()
-    (row,) = await SUMMARIES.range(plane.store, limit=2)
+    (row,) = await SUMMARIES.fetch_range(plane.store, limit=2)
     summary = row.message
     summary.content.CopyFrom(Payload(inline=b"\xff" * 100, size_bytes=100))
 
-    async def damage(tx: Transaction) -> None:
+    def damage(tx: Transaction) -> None:
         SUMMARIES.put(tx, summary, *row.parts)
 
     await plane.store.transact(damage)

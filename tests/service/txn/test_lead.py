@@ -107,7 +107,7 @@ async def test_a_leader_stamps_its_term(node: Node) -> None:
 
     await node.lead.decide(txn_id, Ask(State.PENDING, [Participant(A)]))
 
-    record = await RECORDS.get(node.store, txn_id)
+    record = await RECORDS.fetch(node.store, txn_id)
     assert record is not None
     assert record.term == 7
 
@@ -234,7 +234,7 @@ async def test_a_replay_on_a_follower_rolls_nothing_back_without_the_leader(node
     with pytest.raises(TcNotLeader):
         await node.lead.replay(txn_id)
 
-    record = await RECORDS.get(node.store, txn_id)
+    record = await RECORDS.fetch(node.store, txn_id)
     assert record is not None
     assert record.state == "pending"
 
@@ -248,7 +248,7 @@ async def test_what_the_leader_ends_by_a_replay_is_kept_until_it_has_reached_eve
 
     assert await node.lead.replay(txn_id) is State.ROLLBACK
 
-    record = await RECORDS.get(node.store, txn_id)
+    record = await RECORDS.fetch(node.store, txn_id)
     assert record is not None
     assert (record.state, record.term) == ("rollback", 4)
 
@@ -270,7 +270,7 @@ async def test_what_an_old_leader_has_decided_is_handed_to_the_new_one(node: Nod
         {"namespace": "default", "key": "a", "backend_hash": HERE},
         {"namespace": "default", "key": "far", "backend_hash": "island-2"},
     ]
-    assert await RECORDS.get(node.store, txn_id) is None
+    assert await RECORDS.fetch(node.store, txn_id) is None
     assert await node.decisions.replay(txn_id) is State.COMMIT
 
 

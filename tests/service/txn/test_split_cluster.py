@@ -38,7 +38,7 @@ async def test_leases_on_their_own_enlist_and_are_decided_under_the_leaders_term
         await until(partial(leads, client))
         lease = await staged(client, "a", txn_id)
         await staged(client, "b", txn_id)
-        record = await RECORDS.get(store, txn_id)
+        record = await RECORDS.fetch(store, txn_id)
         released = await client.post(
             "/v1/release",
             json={name: lease[name] for name in ("key", "lease_id", "txn_id")},

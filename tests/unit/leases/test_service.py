@@ -464,7 +464,7 @@ async def test_staged_data_is_seen_by_its_holder_only(plane: Plane, store: Store
     assert mine.content is not None
     assert (mine.content.inline, mine.version) == (b"2", 2)
     assert await plane.read(A) == b"1"
-    document = await DOCUMENTS.get(store, *A)
+    document = await DOCUMENTS.fetch(store, *A)
     assert document is not None
     assert document.version == 1
 

@@ -16,6 +16,7 @@ from holdfast.storage.memory import open_memory
 from holdfast.storage.opening import open_backend
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import ABSENT, VALUE_BYTES_MAX, Batch, Event, Record, Transaction
+from tests.conformance.interleaving import batch_of, before_commits
 
 MARKER = b"a marker that must never be stored as it is "
 KEYRING = Keyring(b"R" * 32)
@@ -105,12 +106,12 @@ async def test_a_transaction_reads_and_writes_plain_values() -> None:
     async with open_encoded() as store:
         await store.commit(Batch(puts={b"count": b"1", b"other": b"x"}))
 
-        async def add(tx: Transaction) -> bytes:
-            found = await tx.get_many([b"count", b"other"])
-            rows = await tx.range(b"", None, limit=10, expected=True)
+        def add(tx: Transaction) -> bytes:
+            found = tx.get_many([b"count", b"other"])
+            rows = tx.range(b"", None, limit=10, expected=True)
             assert values(rows) == [b"1", b"x"]
             tx.put(b"count", b"%d" % (int(found[b"count"].value) + 1))
-            own = await tx.get(b"count")
+            own = tx.get(b"count")
             assert own is not None
             return own.value
 
@@ -120,17 +121,16 @@ async def test_a_transaction_reads_and_writes_plain_values() -> None:
         assert (counted.value, counted.version) == (b"2", 2)
 
 
-async def test_a_transaction_that_lost_runs_again() -> None:
+async def test_a_transaction_that_lost_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_encoded() as store:
         await store.commit(Batch(puts={b"k": b"0"}))
+        before_commits(monkeypatch, store, batch_of(Batch(puts={b"k": b"5"})))
         seen: list[bytes] = []
 
-        async def add(tx: Transaction) -> None:
-            record = await tx.get(b"k")
+        def add(tx: Transaction) -> None:
+            record = tx.get(b"k")
             assert record is not None
             seen.append(record.value)
-            if len(seen) == 1:
-                await store.commit(Batch(puts={b"k": b"5"}))
             tx.put(b"k", record.value + b"+")
 
         await store.transact(add)

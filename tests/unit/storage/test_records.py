@@ -9,7 +9,7 @@ from holdfast.storage.keys import next_key, pack
 from holdfast.storage.port import BlobRef, Record
 from holdfast.storage.records_pb2 import BackendIdentity, Payload
 from holdfast.storage.tables import Table, blob_message, blob_ref
-from holdfast.storage.transact import BufferedTransaction, TransactMixin
+from holdfast.storage.transact import BufferedTransaction, Fetched, RangeRead, TransactMixin
 
 identities = Table("sys", BackendIdentity)
 
@@ -20,12 +20,11 @@ class DictStore(TransactMixin):
     def __init__(self) -> None:
         self.records: dict[bytes, Record] = {}
 
-    async def _tx_get(self, key: bytes) -> Record | None:
+    def _tx_get(self, key: bytes, fetched: Fetched) -> Record | None:
         return self.records.get(key)
 
-    async def _tx_range(
-        self, start: bytes, end: bytes | None, *, limit: int, reverse: bool
-    ) -> tuple[list[Record], int]:
+    def _tx_range(self, read: RangeRead, fetched: Fetched) -> tuple[list[Record], int]:
+        start, end, limit, reverse = read
         keys = sorted((key for key in self.records if start <= key < (end or b"\xff")), reverse=reverse)
         return [self.records[key] for key in keys[:limit]], 1
 
@@ -45,53 +44,53 @@ def newer_identity_class() -> type[Message]:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("newer.BackendIdentity"))
 
 
-async def test_a_message_that_was_put_is_read_back() -> None:
+def test_a_message_that_was_put_is_read_back() -> None:
     store = DictStore()
-    tx = BufferedTransaction(store)
+    tx = BufferedTransaction(store, Fetched())
 
     identities.put(tx, BackendIdentity(id="one"), "backend-id", blobs=("b1",))
     store.apply(tx)
 
-    found = await identities.get(BufferedTransaction(store), "backend-id")
+    found = identities.get(BufferedTransaction(store, Fetched()), "backend-id")
     assert found == BackendIdentity(id="one")
     assert tx.batch.blobs == {pack(("sys", "backend-id")): ("b1",)}
-    assert await identities.get(BufferedTransaction(store), "other") is None
+    assert identities.get(BufferedTransaction(store, Fetched()), "other") is None
 
 
-async def test_fields_of_a_newer_version_survive_a_read_modify_write() -> None:
+def test_fields_of_a_newer_version_survive_a_read_modify_write() -> None:
     newer = newer_identity_class()
     key = identities.key("backend-id")
     stored = newer(id="one", region="north").SerializeToString()
 
     old = identities.decode(Record(key, stored, 1, 1, 1))
     old.created_at_ms = 5
-    tx = BufferedTransaction(DictStore())
+    tx = BufferedTransaction(DictStore(), Fetched())
     identities.put(tx, old, "backend-id")
 
     reread = newer.FromString(tx.batch.puts[key])
     assert reread == newer.FromString(newer(id="one", region="north").SerializeToString() + b"\x10\x05")
 
 
-async def test_a_range_returns_rows_below_its_prefix_page_by_page() -> None:
+def test_a_range_returns_rows_below_its_prefix_page_by_page() -> None:
     store = DictStore()
-    tx = BufferedTransaction(store)
+    tx = BufferedTransaction(store, Fetched())
     for namespace, name in [("a", "1"), ("a", "2"), ("a", "3"), ("b", "1")]:
         identities.put(tx, BackendIdentity(id=namespace + name), namespace, name)
     store.apply(tx)
-    reader = BufferedTransaction(store)
+    reader = BufferedTransaction(store, Fetched())
 
-    first = await identities.range(reader, "a", limit=2)
-    rest = await identities.range(reader, "a", limit=2, start=next_key(first[-1].record.key))
-    last = await identities.range(reader, "a", limit=1, reverse=True)
+    first = identities.range(reader, "a", limit=2)
+    rest = identities.range(reader, "a", limit=2, start=next_key(first[-1].record.key))
+    last = identities.range(reader, "a", limit=1, reverse=True)
 
     assert [row.parts for row in first] == [("a", "1"), ("a", "2")]
     assert [row.message.id for row in rest] == ["a3"]
     assert [row.message.id for row in last] == ["a3"]
-    assert await identities.range(reader, "a", limit=2, end=identities.key("a")) == []
+    assert identities.range(reader, "a", limit=2, end=identities.key("a")) == []
 
 
-async def test_a_delete_is_buffered() -> None:
-    tx = BufferedTransaction(DictStore())
+def test_a_delete_is_buffered() -> None:
+    tx = BufferedTransaction(DictStore(), Fetched())
 
     identities.delete(tx, "gone")
 

@@ -10,6 +10,7 @@ from holdfast.storage.errors import TransactionContended
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, Store, Transaction
+from tests.conformance.interleaving import batch_of, before_commits
 
 ATTEMPTS = 16
 
@@ -27,19 +28,21 @@ def pauses_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return asked
 
 
-async def lose_every_time(store: Store) -> None:
-    async def work(tx: Transaction) -> None:
-        await tx.get(b"a")
-        await store.commit(Batch(puts={b"a": b""}))
+async def lose_every_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(tx: Transaction) -> None:
+        tx.get(b"a")
         tx.put(b"b", b"")
 
+    before_commits(monkeypatch, store, *[batch_of(Batch(puts={b"a": b""})) for _ in range(ATTEMPTS)])
     with pytest.raises(TransactionContended):
         await store.transact(work, attempts_max=ATTEMPTS)
 
 
-async def test_pauses_are_random_and_bounded_and_grow(pauses_s: list[float]) -> None:
+async def test_pauses_are_random_and_bounded_and_grow(
+    pauses_s: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with open_memory(StoreOptions()) as store:
-        await lose_every_time(store)
+        await lose_every_time(store, monkeypatch)
 
     bounds_s = [
         min(transact.BACKOFF_S_MAX, transact.BACKOFF_S_BASE * 2**attempt) for attempt in range(1, ATTEMPTS)
@@ -49,17 +52,19 @@ async def test_pauses_are_random_and_bounded_and_grow(pauses_s: list[float]) -> 
     assert bounds_s[0] < bounds_s[-1] == transact.BACKOFF_S_MAX
 
 
-async def test_two_that_collide_do_not_pause_in_step(pauses_s: list[float]) -> None:
+async def test_two_that_collide_do_not_pause_in_step(
+    pauses_s: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with open_memory(StoreOptions()) as store:
-        await lose_every_time(store)
-        await lose_every_time(store)
+        await lose_every_time(store, monkeypatch)
+        await lose_every_time(store, monkeypatch)
 
     first, second = pauses_s[: ATTEMPTS - 1], pauses_s[ATTEMPTS - 1 :]
     assert all(one != other for one, other in zip(first, second, strict=True))
 
 
 async def test_what_succeeds_at_once_does_not_pause(pauses_s: list[float]) -> None:
-    async def work(tx: Transaction) -> None:
+    def work(tx: Transaction) -> None:
         tx.put(b"a", b"")
 
     async with open_memory(StoreOptions()) as store:

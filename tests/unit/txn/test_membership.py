@@ -87,7 +87,7 @@ async def test_members_long_gone_are_forgotten_unless_a_fixed_quorum_counts_them
 
 
 async def test_a_cluster_has_a_limit_of_members(store: Store, table: MemberTable) -> None:
-    async def fill(tx: Transaction) -> None:
+    def fill(tx: Transaction) -> None:
         members = Table("sys", TcMember)
         for number in range(MEMBERS_MAX):
             members.put(tx, TcMember(endpoint=A), "tc-member", f"n-{number}")

@@ -149,14 +149,14 @@ async def _fill(folder: Path, keys: int) -> None:
         for first in range(0, keys, FILL_RECORDS):
             names = [key_name(number) for number in range(first, min(first + FILL_RECORDS, keys))]
 
-            async def write(tx: Transaction, names: list[str] = names) -> None:
+            def write(tx: Transaction, names: list[str] = names) -> None:
                 for name in names:
                     LEASES.put(tx, Lease(fencing_token=1, updated_at_s=1), NAMESPACE, name)
                     DOCUMENTS.put(tx, document, NAMESPACE, name)
 
             await store.transact(write)
 
-        async def leave_unindexed(tx: Transaction) -> None:
+        def leave_unindexed(tx: Transaction) -> None:
             IndexStates(store).put_format(tx, Terms().format)
 
         # Nothing here asks the index; making it of all these documents would be measured as part of the load.

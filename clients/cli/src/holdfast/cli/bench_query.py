@@ -248,7 +248,7 @@ async def _fill(folder: Path, documents: int) -> None:
         for first in range(0, documents, FILL_DOCUMENTS):
             numbers = range(first, min(first + FILL_DOCUMENTS, documents))
 
-            async def write(tx: Transaction, numbers: range = numbers) -> None:
+            def write(tx: Transaction, numbers: range = numbers) -> None:
                 for number in numbers:
                     text = document(number)
                     content = Payload(inline=text, size_bytes=len(text))

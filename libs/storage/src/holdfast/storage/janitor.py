@@ -94,9 +94,9 @@ class Janitor:
             _log.info("janitor.pass.done", name=self._name, looked_at=looked_at, removed=removed)
         return removed
 
-    async def _claim(self, tx: Transaction) -> bytes | None:
+    def _claim(self, tx: Transaction) -> bytes | None:
         """Where to go on; None: it is not time, or another process is at it."""
-        progress = await _PROGRESS.get(tx, "janitor", self._name) or JanitorProgress()
+        progress = _PROGRESS.get(tx, "janitor", self._name) or JanitorProgress()
         if self._due_in_s(progress) > 0:
             return None
         if not progress.after_key:
@@ -115,12 +115,12 @@ class Janitor:
         return every_s - passed_s if passed_s >= 0 else 0.0
 
     async def _until_due_s(self) -> float:
-        progress = await _PROGRESS.get(self._store, "janitor", self._name) or JanitorProgress()
+        progress = await _PROGRESS.fetch(self._store, "janitor", self._name) or JanitorProgress()
         return max(0.01, self._due_in_s(progress))
 
     async def _say(self, after_key: bytes) -> None:
-        async def say(tx: Transaction) -> None:
-            progress = await _PROGRESS.get(tx, "janitor", self._name) or JanitorProgress()
+        def say(tx: Transaction) -> None:
+            progress = _PROGRESS.get(tx, "janitor", self._name) or JanitorProgress()
             progress.seen_at_ms = self._now_ms()
             progress.after_key = after_key
             _PROGRESS.put(tx, progress, "janitor", self._name)

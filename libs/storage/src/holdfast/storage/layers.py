@@ -20,10 +20,10 @@ def held_key(txn_id: str, member: Member) -> bytes:
     return pack_texts(_HELD_PREFIX, (txn_id, *member))
 
 
-async def held_members(tx: Transaction, txn_id: str) -> list[Member]:
+def held_members(tx: Transaction, txn_id: str) -> list[Member]:
     """Everything that is leased under a transaction; what joins or leaves meanwhile is a conflict."""
     start, end = prefix_range((_HELD, txn_id))
-    records = await tx.range(start, end, limit=RANGE_LIMIT_MAX, expected=True)
+    records = tx.range(start, end, limit=RANGE_LIMIT_MAX, expected=True)
     return [member_of(record.key) for record in records]
 
 

@@ -41,36 +41,36 @@ def _place(member: Member, kind: str) -> MessagePlace | None:
     return MessagePlace(member.namespace, parts[1], parts[3])
 
 
-async def is_message_there(tx: Transaction, place: MessagePlace) -> bool:
+def is_message_there(tx: Transaction, place: MessagePlace) -> bool:
     """In its queue, or among the dead letters, from where it may come back."""
-    return bool(await tx.get_many([_MESSAGES.key(*place), _DEAD_LETTERS.key(*place)]))
+    return bool(tx.get_many([_MESSAGES.key(*place), _DEAD_LETTERS.key(*place)]))
 
 
-async def delivery_of(tx: Transaction, txn_id: str, place: MessagePlace) -> MessageState | None:
+def delivery_of(tx: Transaction, txn_id: str, place: MessagePlace) -> MessageState | None:
     """None: the message is not delivered under this transaction."""
-    delivery = await DELIVERIES.get(tx, *place)
+    delivery = DELIVERIES.get(tx, *place)
     return delivery if delivery is not None and delivery.txn_id == txn_id else None
 
 
-async def leased_until_ms(tx: Transaction, txn_id: str, member: Member) -> int:
+def leased_until_ms(tx: Transaction, txn_id: str, member: Member) -> int:
     """0: the transaction does not hold it."""
     place = message_place(member)
     if place is None:
-        lease = await LEASES.get(tx, *member)
+        lease = LEASES.get(tx, *member)
         is_held = lease is not None and bool(lease.lease_id) and lease.txn_id == txn_id
         return lease.expires_at_ms if lease is not None and is_held else 0
-    delivery = await delivery_of(tx, txn_id, place)
+    delivery = delivery_of(tx, txn_id, place)
     return 0 if delivery is None else delivery.expires_at_ms
 
 
-async def is_message_lost(tx: Transaction, txn_id: str, member: Member, now_ms: int) -> bool:
+def is_message_lost(tx: Transaction, txn_id: str, member: Member, now_ms: int) -> bool:
     """Whether the member is a message that is there, but is not the transaction's any more."""
     place = message_place(member)
-    if place is None or await leased_until_ms(tx, txn_id, member) > now_ms:
+    if place is None or leased_until_ms(tx, txn_id, member) > now_ms:
         return False
-    return await tx.get(_MESSAGES.key(*place)) is not None
+    return tx.get(_MESSAGES.key(*place)) is not None
 
 
-async def last_lease_ends_ms(tx: Transaction, txn_id: str, members: Sequence[Member]) -> int:
+def last_lease_ends_ms(tx: Transaction, txn_id: str, members: Sequence[Member]) -> int:
     """When the last of them ends; 0 when nothing is held."""
-    return max([await leased_until_ms(tx, txn_id, member) for member in members], default=0)
+    return max([leased_until_ms(tx, txn_id, member) for member in members], default=0)

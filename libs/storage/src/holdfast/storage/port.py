@@ -9,7 +9,7 @@ read ahead of durability (what an earlier commit of this process has written but
 own result is held back until everything it read is durable.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, Self, TypeVar
@@ -199,20 +199,29 @@ class Watch(Protocol):
     async def __aexit__(self, *exc: object) -> None: ...
 
 
-class Transaction(Protocol):
-    """What the function given to `transact` works with: remembered reads, buffered writes, its own writes visible."""
+class View(Protocol):
+    """What a plain function reads through: on a local store at once, on a remote one from what was fetched for it."""
 
-    async def get(self, key: bytes) -> Record | None:
-        """The value may be this transaction's own write; then revisions and version are 0."""
-        ...
+    def get(self, key: bytes) -> Record | None: ...
 
-    async def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]: ...
+    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]: ...
 
-    async def range(
+    def range(
         self, start: bytes, end: bytes | None, *, limit: int, reverse: bool = False, expected: bool = False
     ) -> list[Record]:
         """With `expected`, a key that enters, leaves or changes in what was read makes the commit a Conflict."""
         ...
+
+    def prefetch(self, keys: Sequence[bytes]) -> None:
+        """These keys are read next: a remote store fetches all of them in one round trip."""
+        ...
+
+
+class Transaction(View, Protocol):
+    """What the function given to `transact` works with: remembered reads, buffered writes, its own writes visible.
+
+    The value of `get` may be this transaction's own write; then revisions and version are 0.
+    """
 
     def put(self, key: bytes, value: bytes, *, blobs: tuple[str, ...] = ()) -> None: ...
 
@@ -286,11 +295,17 @@ class Store(Protocol):
         """
         ...
 
-    async def transact(self, fn: Callable[[Transaction], Awaitable[T]], *, attempts_max: int = 16) -> T:
-        """Run `fn` and commit what it buffered; on Conflict run it again, with jitter, up to `attempts_max` times.
+    async def transact(self, fn: Callable[[Transaction], T], *, attempts_max: int = 16) -> T:
+        """Run the plain function `fn` and commit what it buffered; on Conflict run it again, with jitter, up to
+        `attempts_max` times.
 
-        `fn` must have no other side effect. Raises TransactionContended at the end of the attempts.
+        `fn` must have no other side effect: it also runs again when it reads what a remote store has not fetched yet.
+        Raises TransactionContended at the end of the attempts.
         """
+        ...
+
+    async def view(self, fn: Callable[[View], T], *, attempts_max: int = 16) -> T:
+        """Run a plain function that only reads, over what is durable at one moment. It waits for no writer."""
         ...
 
     def watch(

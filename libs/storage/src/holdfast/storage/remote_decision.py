@@ -1,6 +1,6 @@
 """The `Decider` of a service that does not live with the coordinator: what it can't do here it asks for, and goes on.
 
-No storage transaction is open while the coordinator is asked: `Elsewhere` ends it first, and the function that wanted
+No storage transaction is open while the coordinator is asked: `NeedsCoordinator` ends it first, and the function that wanted
 the decision runs again when it was carried out, and finds nothing left to decide.
 """
 
@@ -14,7 +14,7 @@ from holdfast.storage.lifetime import delivery_of, message_place
 from holdfast.storage.port import Transaction
 from holdfast.storage.resource import Decision, Member, ResourceManager, check_room
 from holdfast.storage.tables import Table
-from holdfast.storage.transact import Elsewhere
+from holdfast.storage.transact import NeedsCoordinator
 
 DECIDE_PATH = "/internal/v1/txn/decide"
 KEEP_PATH = "/internal/v1/txn/keep"
@@ -26,7 +26,7 @@ _MARKERS = Table("txnmark", TxnMarker)  # Written by txn.
 _RECORDS = Table("txn", TxnRecord)  # Written by txn.
 
 
-class AskCoordinator(Elsewhere):
+class AskCoordinator(NeedsCoordinator):
     """The coordinator has to do its part first: decide, keep members alive elsewhere, or enlist them at the leader."""
 
     def __init__(
@@ -38,7 +38,7 @@ class AskCoordinator(Elsewhere):
         self._body: dict[str, object] = {"txn_id": txn_id, "members": member_bodies(members), **more}
         self._affinity = txn_id.encode()
 
-    async def settle(self) -> None:
+    async def resolve(self) -> None:
         await call_internal(
             self._upstream, self._path, self._body, deadline_s=DEADLINE_S, affinity=self._affinity
         )
@@ -59,47 +59,45 @@ class RemoteDecider:
     def enlist(self, manager: ResourceManager) -> None:
         self._managers.append(manager)
 
-    async def decide(
-        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
-    ) -> None:
+    def decide(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         raise self._decision(txn_id, decision, members, is_joint=True)
 
-    async def end(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
+    def end(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         """What is staged has to be published or dropped first, by whoever keeps it; the lease ends here."""
         for member in members:
-            if await STAGES.get(tx, txn_id, *member) is not None:
+            if STAGES.get(tx, txn_id, *member) is not None:
                 raise self._decision(txn_id, decision, members, is_joint=False)
         for manager in self._managers:
-            await manager.apply(tx, txn_id, decision, members)
+            manager.apply(tx, txn_id, decision, members)
 
-    async def abandon(
+    def abandon(
         self, tx: Transaction, txn_id: str, members: Sequence[Member]
     ) -> Callable[[], Awaitable[None]] | None:
-        return self._decision(txn_id, Decision.ROLLBACK, members, is_joint=True).settle
+        return self._decision(txn_id, Decision.ROLLBACK, members, is_joint=True).resolve
 
-    async def decided(self, tx: Transaction, txn_id: str) -> Decision | None:
-        marker = await _MARKERS.get(tx, txn_id)
+    def decided(self, tx: Transaction, txn_id: str) -> Decision | None:
+        marker = _MARKERS.get(tx, txn_id)
         return None if marker is None else Decision(marker.state)
 
-    async def join(
+    def join(
         self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member], joining: Member
     ) -> int:
         check_room(members)
-        if self._is_clustered and not is_enlisted(await _RECORDS.get(tx, txn_id), joining):
+        if self._is_clustered and not is_enlisted(_RECORDS.get(tx, txn_id), joining):
             raise self._until(ENLIST_PATH, txn_id, expires_at_ms, [*members, joining])
-        last_ms = await self.keep(tx, txn_id, expires_at_ms, members)
+        last_ms = self.keep(tx, txn_id, expires_at_ms, members)
         if last_ms > expires_at_ms:
-            await self.keep(tx, txn_id, last_ms, members)
+            self.keep(tx, txn_id, last_ms, members)
         return last_ms
 
-    async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
-        record = await _RECORDS.get(tx, txn_id) if self._is_clustered else None
+    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+        record = _RECORDS.get(tx, txn_id) if self._is_clustered else None
         if record is not None and record.expires_at_ms < expires_at_ms:
             raise self._until(ENLIST_PATH, txn_id, expires_at_ms, members)
         last_ms = expires_at_ms
         for member in [] if self._owns_messages else members:
             place = message_place(member)
-            delivery = None if place is None else await delivery_of(tx, txn_id, place)
+            delivery = None if place is None else delivery_of(tx, txn_id, place)
             if delivery is None:
                 continue
             if not delivery.is_enlisted or delivery.expires_at_ms < expires_at_ms:
@@ -107,7 +105,7 @@ class RemoteDecider:
                 raise self._until(KEEP_PATH, txn_id, expires_at_ms + KEEP_SLACK_MS, members)
             last_ms = max(last_ms, delivery.expires_at_ms)
         for manager in self._managers:
-            last_ms = max(last_ms, await manager.keep(tx, txn_id, expires_at_ms, members))
+            last_ms = max(last_ms, manager.keep(tx, txn_id, expires_at_ms, members))
         return last_ms
 
     def _decision(

@@ -49,13 +49,11 @@ class LeaseHeld(Exception):
 class ResourceManager(Protocol):
     """A service that holds a part of what a transaction decides on."""
 
-    async def apply(
-        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
-    ) -> None:
+    def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         """Add this service's writes to a storage transaction. Idempotent; what the transaction does not own stays."""
         ...
 
-    async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
         """Its members belong together from now on and live until then at least; returns when the last of them ends."""
         ...
 
@@ -63,18 +61,16 @@ class ResourceManager(Protocol):
 class Decider(Protocol):
     """What a service asks for when a transaction ends."""
 
-    async def decide(
-        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
-    ) -> None:
+    def decide(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         """Let every resource manager add its writes to `tx`, and record the decision: one commit, all or nothing."""
         ...
 
-    async def end(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
+    def end(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         """The same for a lease that belongs to no transaction of several: nobody will ask for it, so nothing is
         recorded."""
         ...
 
-    async def abandon(
+    def abandon(
         self, tx: Transaction, txn_id: str, members: Sequence[Member]
     ) -> Callable[[], Awaitable[None]] | None:
         """Roll back, for whoever has left the transaction itself; what is returned is to be awaited after the commit.
@@ -83,18 +79,18 @@ class Decider(Protocol):
         """
         ...
 
-    async def decided(self, tx: Transaction, txn_id: str) -> Decision | None:
+    def decided(self, tx: Transaction, txn_id: str) -> Decision | None:
         """How a transaction ended, as long as that is remembered."""
         ...
 
-    async def join(
+    def join(
         self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member], joining: Member
     ) -> int:
         """Somebody joins these members: all of them live as long as the last one ends, because a transaction must not
         lose one member and keep another; returns when that is."""
         ...
 
-    async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
         """Let these members live until then at least; returns when the last of them ends."""
         ...
 
@@ -102,7 +98,7 @@ class Decider(Protocol):
 class Leaser(Protocol):
     """Who leases keys, as a service sees it that hands out a key together with something of its own."""
 
-    async def grant(
+    def grant(
         self,
         tx: Transaction,
         member: Member,
@@ -115,11 +111,11 @@ class Leaser(Protocol):
         """An ordinary lease, on the state of a message that is there. LeaseHeld if somebody else has it."""
         ...
 
-    async def extend(self, tx: Transaction, member: Member, claim: Claim, expires_at_ms: int) -> None:
+    def extend(self, tx: Transaction, member: Member, claim: Claim, expires_at_ms: int) -> None:
         """Let the lease end then; refused as keepalive refuses."""
         ...
 
-    async def forget(self, tx: Transaction, member: Member) -> None:
+    def forget(self, tx: Transaction, member: Member) -> None:
         """The key goes with the message whose state it was; a later key of that name begins above its token."""
         ...
 
@@ -131,10 +127,10 @@ class Leaser(Protocol):
 class Sidecars(Protocol):
     """Who keeps documents, as a service sees it that owns some of them."""
 
-    async def open_sidecar(self, tx: Transaction, member: Member) -> None:
+    def open_sidecar(self, tx: Transaction, member: Member) -> None:
         """A document without content that queries do not show, unless there is one already."""
         ...
 
-    async def forget_sidecar(self, tx: Transaction, member: Member, txn_id: str) -> None:
+    def forget_sidecar(self, tx: Transaction, member: Member, txn_id: str) -> None:
         """The document goes, and all that belongs to it or is staged for it under this transaction."""
         ...

@@ -4,29 +4,16 @@ Messages keep the fields they do not know, so a record that a newer version wrot
 write by this one.
 """
 
-from collections.abc import Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from holdfast.storage.errors import StoreCorrupt
 from holdfast.storage.keys import Element, pack, pack_texts, prefix_range, unpack
-from holdfast.storage.port import BlobRef, Record, Transaction
+from holdfast.storage.port import BlobRef, Record, Store, Transaction, View
 from holdfast.storage.records_pb2 import BlobRef as BlobRefMessage
 
 M = TypeVar("M", bound=Message)
-
-
-class Reader(Protocol):
-    """A store, or a transaction on one."""
-
-    async def get(self, key: bytes) -> Record | None: ...
-
-    async def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]: ...
-
-    async def range(
-        self, start: bytes, end: bytes | None, *, limit: int, reverse: bool = False
-    ) -> list[Record]: ...
 
 
 class Row(NamedTuple, Generic[M]):
@@ -64,8 +51,13 @@ class Table(Generic[M]):
     def row(self, record: Record) -> Row[M]:
         return Row(unpack(record.key)[1:], self.decode(record), record)
 
-    async def get(self, reader: Reader, *parts: Element) -> M | None:
-        record = await reader.get(self.key(*parts))
+    def get(self, view: View, *parts: Element) -> M | None:
+        record = view.get(self.key(*parts))
+        return None if record is None else self.decode(record)
+
+    async def fetch(self, store: Store, *parts: Element) -> M | None:
+        """The same, outside of a function of `transact` or `view`."""
+        record = await store.get(self.key(*parts))
         return None if record is None else self.decode(record)
 
     def put(self, tx: Transaction, message: M, *parts: Element, blobs: tuple[str, ...] = ()) -> None:
@@ -75,9 +67,9 @@ class Table(Generic[M]):
     def delete(self, tx: Transaction, *parts: Element) -> None:
         tx.delete(self.key(*parts))
 
-    async def range(
+    def range(
         self,
-        reader: Reader,
+        view: View,
         *prefix: Element,
         limit: int,
         reverse: bool = False,
@@ -85,12 +77,31 @@ class Table(Generic[M]):
         end: bytes | None = None,
     ) -> list[Row[M]]:
         """Up to `limit` rows below the prefix; `start` and `end` narrow that range to go on after an earlier page."""
-        first, last = self.bounds(*prefix)
-        first = first if start is None else max(first, start)
-        last = last if end is None else min(last, end)
+        first, last = self._narrowed(prefix, start, end)
         if first >= last:
             return []
-        return [self.row(record) for record in await reader.range(first, last, limit=limit, reverse=reverse)]
+        return [self.row(record) for record in view.range(first, last, limit=limit, reverse=reverse)]
+
+    async def fetch_range(
+        self,
+        store: Store,
+        *prefix: Element,
+        limit: int,
+        reverse: bool = False,
+        start: bytes | None = None,
+        end: bytes | None = None,
+    ) -> list[Row[M]]:
+        """The same, outside of a function of `transact` or `view`."""
+        first, last = self._narrowed(prefix, start, end)
+        if first >= last:
+            return []
+        return [self.row(record) for record in await store.range(first, last, limit=limit, reverse=reverse)]
+
+    def _narrowed(
+        self, prefix: tuple[Element, ...], start: bytes | None, end: bytes | None
+    ) -> tuple[bytes, bytes]:
+        first, last = self.bounds(*prefix)
+        return first if start is None else max(first, start), last if end is None else min(last, end)
 
 
 def blob_message(ref: BlobRef) -> BlobRefMessage:

@@ -18,11 +18,11 @@ class BroughtDecisions:
     async def apply(self, txn_id: str, decision: Decision, members: Sequence[Member]) -> bool:
         """False: its holder staged more since state applied the decision, so that has to be done again first."""
 
-        async def apply(tx: Transaction) -> bool:
+        def apply(tx: Transaction) -> bool:
             for member in members:
-                if await STAGES.get(tx, txn_id, *member) is not None:
+                if STAGES.get(tx, txn_id, *member) is not None:
                     return False
-            await self._leases.apply(tx, txn_id, decision, members)
+            self._leases.apply(tx, txn_id, decision, members)
             return True
 
         is_done = await self._store.transact(apply)

@@ -29,16 +29,16 @@ FIRST_OF_MESSAGE: Final = 1
 MESSAGE_TOKENS_MAX: Final = 1 << 20
 
 
-async def read_new(tx: Transaction, member: Member) -> tuple[Document | None, int]:
+def read_new(tx: Transaction, member: Member) -> tuple[Document | None, int]:
     """The document of a key that has no lease record, and the token of its first grant: one round trip for both."""
     document_key, floor_key = DOCUMENTS.key(*member), _floor_key(member.namespace)
-    found = await tx.get_many((document_key, floor_key))
+    found = tx.get_many((document_key, floor_key))
     document = DOCUMENTS.decode(found[document_key]) if document_key in found else None
     forgotten = FLOORS.decode(found[floor_key]).fencing_token if floor_key in found else 0
     place = message_of_state(member)
     if place is None:
         return document, forgotten + 1
-    if await is_message_there(tx, place):
+    if is_message_there(tx, place):
         return document, FIRST_OF_MESSAGE
     return document, max(forgotten, MESSAGE_TOKENS_MAX) + 1
 
@@ -48,7 +48,7 @@ def _floor_key(namespace: str) -> bytes:
     return FLOORS.key(namespace)
 
 
-async def forget_leases(tx: Transaction, leases: Mapping[Member, Lease]) -> None:
+def forget_leases(tx: Transaction, leases: Mapping[Member, Lease]) -> None:
     """These records go, and with them all that is known of their keys but the highest token."""
     highest: dict[str, int] = {}
     for member, lease in leases.items():
@@ -56,6 +56,6 @@ async def forget_leases(tx: Transaction, leases: Mapping[Member, Lease]) -> None
         if message_of_state(member) is None or lease.fencing_token > MESSAGE_TOKENS_MAX:
             highest[member.namespace] = max(highest.get(member.namespace, 0), lease.fencing_token)
     for namespace, token in highest.items():
-        floor = await FLOORS.get(tx, namespace)
+        floor = FLOORS.get(tx, namespace)
         if floor is None or floor.fencing_token < token:
             FLOORS.put(tx, LeaseFloor(fencing_token=token), namespace)

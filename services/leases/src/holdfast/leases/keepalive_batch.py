@@ -39,9 +39,9 @@ class Rules(Protocol):
 
     async def keepalive(self, member: Member, claim: Claim, ttl_s: int) -> int: ...
 
-    async def renew(self, tx: Transaction, renewal: Renewal) -> Lease: ...
+    def renew(self, tx: Transaction, renewal: Renewal) -> Lease: ...
 
-    async def keep_transaction(
+    def keep_transaction(
         self, tx: Transaction, txn_id: str, expires_at_ms: int, renewed: set[Member]
     ) -> None: ...
 
@@ -71,17 +71,17 @@ class _Batch:
     async def keep_chunk(self, chunk: Sequence[int]) -> None:
         """Those that stand alone now; those of transactions are noted for later."""
 
-        async def keep(tx: Transaction) -> tuple[dict[int, int | KeyRefusal], dict[int, str]]:
+        def keep(tx: Transaction) -> tuple[dict[int, int | KeyRefusal], dict[int, str]]:
             ends: dict[int, int | KeyRefusal] = {}
             joint: dict[int, str] = {}
-            await tx.get_many([LEASES.key(*self._renewals[index].member) for index in chunk])
+            tx.get_many([LEASES.key(*self._renewals[index].member) for index in chunk])
             for index in chunk:
                 renewal = self._renewals[index]
-                lease = await LEASES.get(tx, *renewal.member)
+                lease = LEASES.get(tx, *renewal.member)
                 if lease is not None and lease.is_explicit and lease.lease_id == renewal.claim.lease_id:
                     joint[index] = lease.txn_id
                     continue
-                ends[index] = await self._end_ms(tx, renewal)
+                ends[index] = self._end_ms(tx, renewal)
             return ends, joint
 
         try:
@@ -106,12 +106,12 @@ class _Batch:
         await asyncio.gather(*(keep(txn_id, indexes) for txn_id, indexes in self._joint.items()))
 
     async def _keep_transaction(self, txn_id: str, indexes: Sequence[int]) -> None:
-        async def keep(tx: Transaction) -> dict[int, int | KeyRefusal]:
-            ends = {index: await self._end_ms(tx, self._renewals[index]) for index in indexes}
+        def keep(tx: Transaction) -> dict[int, int | KeyRefusal]:
+            ends = {index: self._end_ms(tx, self._renewals[index]) for index in indexes}
             last_ms = max((end for end in ends.values() if isinstance(end, int)), default=0)
             if last_ms:
                 renewed = {self._renewals[index].member for index, end in ends.items() if end == last_ms}
-                await self._rules.keep_transaction(tx, txn_id, last_ms, renewed)
+                self._rules.keep_transaction(tx, txn_id, last_ms, renewed)
             return ends
 
         try:
@@ -121,9 +121,9 @@ class _Batch:
         except HoldfastError as error:
             self.outcomes.update(dict.fromkeys(indexes, error))
 
-    async def _end_ms(self, tx: Transaction, renewal: Renewal) -> int | KeyRefusal:
+    def _end_ms(self, tx: Transaction, renewal: Renewal) -> int | KeyRefusal:
         try:
-            return (await self._rules.renew(tx, renewal)).expires_at_ms
+            return self._rules.renew(tx, renewal).expires_at_ms
         except KeyRefusal as refusal:
             return refusal
 

@@ -77,18 +77,18 @@ class KeyRetention:
         found = await self._store.range(start, end, limit=RANGE_LIMIT_MAX, keys_only=True)
         return {member_of(record.key) for record in found}
 
-    async def _forget(self, tx: Transaction, members: Sequence[Member]) -> int:
+    def _forget(self, tx: Transaction, members: Sequence[Member]) -> int:
         keys = [table.key(*member) for member in members for table in (LEASES, DOCUMENTS)]
-        await tx.get_many(keys)  # One round trip instead of two for each.
+        tx.get_many(keys)  # One round trip instead of two for each.
         forgotten: dict[Member, Lease] = {}
         for member in members:
-            lease = await LEASES.get(tx, *member)
-            if lease is None or not self._is_idle(lease) or await tx.get(DOCUMENTS.key(*member)) is not None:
+            lease = LEASES.get(tx, *member)
+            if lease is None or not self._is_idle(lease) or tx.get(DOCUMENTS.key(*member)) is not None:
                 continue
             place = message_of_state(member)
-            if place is None or not await is_message_there(tx, place):
+            if place is None or not is_message_there(tx, place):
                 forgotten[member] = lease
-        await forget_leases(tx, forgotten)
+        forget_leases(tx, forgotten)
         return len(forgotten)
 
     def _is_idle(self, lease: Lease) -> bool:

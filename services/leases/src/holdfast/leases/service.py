@@ -156,9 +156,9 @@ class LeaseService:
         txn_id = wish.txn_id or new_xid()
         freed: list[Member] = []
 
-        async def grant(tx: Transaction) -> tuple[Lease, Current]:
+        def grant(tx: Transaction) -> tuple[Lease, Current]:
             freed.clear()
-            return await self._grant_in(tx, wish, lease_id, txn_id, freed)
+            return self._grant_in(tx, wish, lease_id, txn_id, freed)
 
         try:
             lease, current = await self._store.transact(grant)
@@ -174,15 +174,15 @@ class LeaseService:
             failpoint.hit("acquire.answer")
         return Grant(lease_id, txn_id, lease.fencing_token, unix_s(lease.expires_at_ms), current)
 
-    async def _grant_in(
+    def _grant_in(
         self, tx: Transaction, wish: Wish, lease_id: str, txn_id: str, freed: list[Member]
     ) -> tuple[Lease, Current]:
         member = wish.member
-        lease = await LEASES.get(tx, *member)
+        lease = LEASES.get(tx, *member)
         if lease is None:
-            document, first_token = await read_new(tx, member)
+            document, first_token = read_new(tx, member)
         else:
-            document, first_token = await DOCUMENTS.get(tx, *member), 0
+            document, first_token = DOCUMENTS.get(tx, *member), 0
         current = Current.of(document)
         if wish.is_create_only and (lease is not None or document is not None):
             raise AlreadyExists("key already exists", current)
@@ -192,16 +192,16 @@ class LeaseService:
                 held = Waiting(
                     "lease already held", current, retry_after_s=(lease.expires_at_ms - now_ms) / 1000
                 )
-                record = await tx.get(LEASES.key(*member))
+                record = tx.get(LEASES.key(*member))
                 held.seen_revision = 0 if record is None else record.mod_revision
                 raise held
-            freed += await self._end(tx, member, lease, Decision.ROLLBACK)
-            lease = await LEASES.get(tx, *member)
+            freed += self._end(tx, member, lease, Decision.ROLLBACK)
+            lease = LEASES.get(tx, *member)
         expires_at_ms = end_ms(now_ms, wish.ttl_s)
         if wish.txn_id:
             # Everybody in the transaction belongs to it from now on, also the key that minted its id.
-            members = await held_members(tx, txn_id)
-            expires_at_ms = await self._decider.join(tx, txn_id, expires_at_ms, members, member)
+            members = held_members(tx, txn_id)
+            expires_at_ms = self._decider.join(tx, txn_id, expires_at_ms, members, member)
         granted = Lease(
             lease_id=lease_id,
             owner=wish.owner,
@@ -225,8 +225,8 @@ class LeaseService:
     async def withdraw(self, member: Member, lease_id: str) -> bool:
         """Clear this lease and nothing else, as if it had not been granted; whether it was still there."""
 
-        async def withdraw(tx: Transaction) -> list[Member]:
-            lease = await _lease_in_the_end(tx, member)
+        def withdraw(tx: Transaction) -> list[Member]:
+            lease = _lease_in_the_end(tx, member)
             if lease is None or lease.lease_id != lease_id:
                 return []
             LEASES.put(tx, _cleared(lease, self._clock.now_ms()), *member)
@@ -249,10 +249,10 @@ class LeaseService:
         """The new expiry in Unix seconds. The whole transaction is kept alive with its key."""
         renewal = Renewal(member, claim, ttl_s)
 
-        async def keepalive(tx: Transaction) -> int:
-            lease = await self.renew(tx, renewal)
+        def keepalive(tx: Transaction) -> int:
+            lease = self.renew(tx, renewal)
             if lease.is_explicit:
-                await self.keep_transaction(tx, lease.txn_id, lease.expires_at_ms, {member})
+                self.keep_transaction(tx, lease.txn_id, lease.expires_at_ms, {member})
             return lease.expires_at_ms
 
         return self.renewed(member, await self._store.transact(keepalive))
@@ -261,21 +261,21 @@ class LeaseService:
         """For each of them what `keepalive` would answer or raise, in their order."""
         return await keep_many(self._store, self, renewals)
 
-    async def renew(self, tx: Transaction, renewal: Renewal) -> Lease:
+    def renew(self, tx: Transaction, renewal: Renewal) -> Lease:
         """Move the end of one lease, if the caller holds it."""
         now_ms = self._clock.now_ms()
-        lease = await self._checked(tx, renewal.member, renewal.claim, now_ms)
+        lease = self._checked(tx, renewal.member, renewal.claim, now_ms)
         lease.expires_at_ms = end_ms(now_ms, renewal.ttl_s)
         lease.updated_at_s = now_ms // 1000
         LEASES.put(tx, lease, *renewal.member)
         return lease
 
-    async def keep_transaction(
+    def keep_transaction(
         self, tx: Transaction, txn_id: str, expires_at_ms: int, renewed: Set[Member]
     ) -> None:
         """The other leases of the transaction live until then at least."""
-        others = [other for other in await held_members(tx, txn_id) if other not in renewed]
-        await self._decider.keep(tx, txn_id, expires_at_ms, others)
+        others = [other for other in held_members(tx, txn_id) if other not in renewed]
+        self._decider.keep(tx, txn_id, expires_at_ms, others)
 
     def renewed(self, member: Member, expires_at_ms: int) -> int:
         """The renewal is committed; returns the new end as its holder is told of it."""
@@ -289,8 +289,8 @@ class LeaseService:
 
         freed: list[Member] = []
 
-        async def release(tx: Transaction) -> None:
-            freed[:] = await self._release_in(tx, member, claim, decision)
+        def release(tx: Transaction) -> None:
+            freed[:] = self._release_in(tx, member, claim, decision)
 
         if failpoint.ARMED:
             failpoint.hit("release.commit")
@@ -303,51 +303,47 @@ class LeaseService:
         if failpoint.ARMED:
             failpoint.hit("release.answer")
 
-    async def _release_in(
-        self, tx: Transaction, member: Member, claim: Claim, decision: Decision
-    ) -> list[Member]:
+    def _release_in(self, tx: Transaction, member: Member, claim: Claim, decision: Decision) -> list[Member]:
         try:
-            lease = await self._checked(tx, member, claim, self._clock.now_ms())
+            lease = self._checked(tx, member, claim, self._clock.now_ms())
         except LeaseExpired:
-            return await self._end_if_over(tx, member)
+            return self._end_if_over(tx, member)
         except (LeaseRequired, FencingMismatch):
             return []
-        return await self._end(tx, member, lease, decision)
+        return self._end(tx, member, lease, decision)
 
     async def _tell_of_free(self, members: Sequence[Member]) -> None:
         """Their caller is gone, but its commit may still happen: whoever waits for them has to hear of it."""
 
-        async def look(tx: Transaction) -> list[Member]:
-            leases = [(member, await _lease_in_the_end(tx, member)) for member in members]
+        def look(tx: Transaction) -> list[Member]:
+            leases = [(member, _lease_in_the_end(tx, member)) for member in members]
             return [member for member, lease in leases if lease is None or not lease.lease_id]
 
         self.freed(await self._store.transact(look))
 
-    async def _end(self, tx: Transaction, member: Member, lease: Lease, decision: Decision) -> list[Member]:
+    def _end(self, tx: Transaction, member: Member, lease: Lease, decision: Decision) -> list[Member]:
         """Decide for the whole transaction; its keys are free afterwards."""
         if not lease.is_explicit:
-            await self._decider.end(tx, lease.txn_id, decision, [member])
+            self._decider.end(tx, lease.txn_id, decision, [member])
             return [member]
-        members = await held_members(tx, lease.txn_id)
-        await self._decider.decide(tx, lease.txn_id, decision, members)
+        members = held_members(tx, lease.txn_id)
+        self._decider.decide(tx, lease.txn_id, decision, members)
         return members
 
-    async def apply(
-        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
-    ) -> None:
+    def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         """As a resource manager: whatever was decided, the leases of the transaction end."""
         now_ms = self._clock.now_ms()
         for member in members:
-            lease = await LEASES.get(tx, *member)
+            lease = LEASES.get(tx, *member)
             if lease is not None and lease.lease_id and lease.txn_id == txn_id:
                 LEASES.put(tx, _cleared(lease, now_ms), *member)
             tx.delete(held_key(txn_id, member))
 
-    async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
         """As a resource manager: the leases of the transaction belong together and live until then at least."""
         last_ms = 0
         for member in members:
-            lease = await LEASES.get(tx, *member)
+            lease = LEASES.get(tx, *member)
             if lease is None or lease.txn_id != txn_id:
                 continue
             if not lease.is_explicit or lease.expires_at_ms < expires_at_ms:
@@ -360,7 +356,7 @@ class LeaseService:
 
     # -- leases that another service hands out with something of its own
 
-    async def grant(
+    def grant(
         self,
         tx: Transaction,
         member: Member,
@@ -371,12 +367,12 @@ class LeaseService:
         is_explicit: bool,
     ) -> Lease:
         """An ordinary lease, on the state of a message that is there. LeaseHeld if somebody else has it."""
-        lease = await LEASES.get(tx, *member)
+        lease = LEASES.get(tx, *member)
         now_ms = self._clock.now_ms()
         if lease is not None and lease.lease_id:
             if lease.expires_at_ms > now_ms:
                 raise LeaseHeld(lease.expires_at_ms)
-            await self._end(tx, member, lease, Decision.ROLLBACK)
+            self._end(tx, member, lease, Decision.ROLLBACK)
         granted = Lease(
             lease_id=new_xid(),
             owner=owner,
@@ -392,18 +388,18 @@ class LeaseService:
         tx.after_commit(lambda _: self._follower.granted(member, granted.fencing_token))
         return granted
 
-    async def extend(self, tx: Transaction, member: Member, claim: Claim, expires_at_ms: int) -> None:
+    def extend(self, tx: Transaction, member: Member, claim: Claim, expires_at_ms: int) -> None:
         """Let the lease end then; refused as keepalive refuses."""
-        lease = await self._checked(tx, member, claim, self._clock.now_ms())
+        lease = self._checked(tx, member, claim, self._clock.now_ms())
         lease.expires_at_ms = expires_at_ms
         LEASES.put(tx, lease, *member)
         self._expire_later(tx, member, expires_at_ms)
 
-    async def forget(self, tx: Transaction, member: Member) -> None:
+    def forget(self, tx: Transaction, member: Member) -> None:
         """The key goes with the message whose state it was; a later key of that name begins above its token."""
-        lease = await LEASES.get(tx, *member)
+        lease = LEASES.get(tx, *member)
         if lease is not None:
-            await forget_leases(tx, {member: lease})
+            forget_leases(tx, {member: lease})
             tx.delete(held_key(lease.txn_id, member))
             tx.after_commit(lambda _: self.freed([member]))
 
@@ -437,12 +433,12 @@ class LeaseService:
     async def _expire(self, member: Member, known: Expiries | None = None) -> None:
         known = self._expiries if known is None else known
 
-        async def expire(tx: Transaction) -> list[Member]:
-            lease = await LEASES.get(tx, *member)
+        def expire(tx: Transaction) -> list[Member]:
+            lease = LEASES.get(tx, *member)
             if lease is not None and lease.lease_id and lease.expires_at_ms > self._clock.now_ms():
                 known.set(member, lease.expires_at_ms)  # Another process kept it alive.
                 return []
-            return await self._end_if_over(tx, member)
+            return self._end_if_over(tx, member)
 
         try:
             freed = await self._store.transact(expire)
@@ -456,20 +452,20 @@ class LeaseService:
         """End a lease whose time is over and that this process may not know of: the one that granted it is gone."""
         await self._expire(member)
 
-    async def _end_if_over(self, tx: Transaction, member: Member) -> list[Member]:
-        lease = await LEASES.get(tx, *member)
+    def _end_if_over(self, tx: Transaction, member: Member) -> list[Member]:
+        lease = LEASES.get(tx, *member)
         if lease is None or not lease.lease_id or lease.expires_at_ms > self._clock.now_ms():
             return []
-        return await self._end(tx, member, lease, Decision.ROLLBACK)
+        return self._end(tx, member, lease, Decision.ROLLBACK)
 
     # -- small parts
 
-    async def _checked(self, tx: Transaction, member: Member, claim: Claim, now_ms: int) -> Lease:
-        lease = await LEASES.get(tx, *member)
+    def _checked(self, tx: Transaction, member: Member, claim: Claim, now_ms: int) -> Lease:
+        lease = LEASES.get(tx, *member)
         try:
             return check_claim(claim, lease, now_ms)
         except KeyRefusal as refusal:
-            refusal.current = Current.of(await DOCUMENTS.get(tx, *member))
+            refusal.current = Current.of(DOCUMENTS.get(tx, *member))
             raise
 
     def _expire_later(self, tx: Transaction, member: Member, expires_at_ms: int) -> None:
@@ -495,11 +491,11 @@ async def _quiet_timeout(seconds: float) -> AsyncIterator[None]:
         pass
 
 
-async def _lease_in_the_end(tx: Transaction, member: Member) -> Lease | None:
+def _lease_in_the_end(tx: Transaction, member: Member) -> Lease | None:
     """By a range, because that is compared in the order of commits: what is still on its way is not overlooked."""
     key = LEASES.key(*member)
-    await tx.range(key, next_key(key), limit=1, expected=True)
-    return await LEASES.get(tx, *member)
+    tx.range(key, next_key(key), limit=1, expected=True)
+    return LEASES.get(tx, *member)
 
 
 def _cleared(lease: Lease, now_ms: int) -> Lease:

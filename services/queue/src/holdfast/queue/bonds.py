@@ -39,49 +39,49 @@ class Bonds:
 
     # -- transactions
 
-    async def join(
+    def join(
         self, tx: Transaction, address: QueueAddress, message_id: str, txn_id: str, expires_at_ms: int
     ) -> int:
         """Somebody dequeues within the transaction; returns until when all its members live."""
-        members = await held_members(tx, txn_id)
+        members = held_members(tx, txn_id)
         message = member_of_message(address, message_id)
-        return await self._decider.join(tx, txn_id, expires_at_ms, members, message)
+        return self._decider.join(tx, txn_id, expires_at_ms, members, message)
 
-    async def decide(self, tx: Transaction, txn_id: str, decision: Decision) -> None:
+    def decide(self, tx: Transaction, txn_id: str, decision: Decision) -> None:
         """For everybody who is still part of the transaction."""
-        members = await held_members(tx, txn_id)
-        await self._decider.decide(tx, txn_id, decision, members)
+        members = held_members(tx, txn_id)
+        self._decider.decide(tx, txn_id, decision, members)
         tx.after_commit(lambda _: self._leaser.freed(_keys_among(members)))
 
-    async def abandon(self, tx: Transaction, txn_id: str) -> Callable[[], Awaitable[None]] | None:
+    def abandon(self, tx: Transaction, txn_id: str) -> Callable[[], Awaitable[None]] | None:
         """Roll back everybody who is still part of the transaction; the rest of it after the commit."""
-        members = await held_members(tx, txn_id)
-        rest = await self._decider.abandon(tx, txn_id, members)
+        members = held_members(tx, txn_id)
+        rest = self._decider.abandon(tx, txn_id, members)
         tx.after_commit(lambda _: self._leaser.freed(_keys_among(members)))
         return rest
 
-    async def is_committed(self, tx: Transaction, txn_id: str) -> bool:
+    def is_committed(self, tx: Transaction, txn_id: str) -> bool:
         """Whether a transaction of the caller's has ended well: then all its messages are acked."""
-        return bool(txn_id) and await self._decider.decided(tx, txn_id) is Decision.COMMIT
+        return bool(txn_id) and self._decider.decided(tx, txn_id) is Decision.COMMIT
 
-    async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, but: Member) -> None:
+    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, but: Member) -> None:
         """The others of the transaction live until then at least."""
-        others = [member for member in await held_members(tx, txn_id) if member != but]
-        await self._decider.keep(tx, txn_id, expires_at_ms, others)
+        others = [member for member in held_members(tx, txn_id) if member != but]
+        self._decider.keep(tx, txn_id, expires_at_ms, others)
 
     # -- state
 
-    async def grant_state(
+    def grant_state(
         self, tx: Transaction, address: QueueAddress, message_id: str, state: MessageState
     ) -> Lease:
         """LeaseHeld if somebody else holds the key."""
         member = member_of_state(address, message_id)
-        await self._sidecars.open_sidecar(tx, member)
-        return await self._leaser.grant(
+        self._sidecars.open_sidecar(tx, member)
+        return self._leaser.grant(
             tx, member, state.owner, state.txn_id, state.expires_at_ms, is_explicit=state.is_enlisted
         )
 
-    async def release_state(
+    def release_state(
         self,
         tx: Transaction,
         address: QueueAddress,
@@ -93,29 +93,27 @@ class Bonds:
         if not state.has_state or state.is_enlisted:
             return
         member = member_of_state(address, message_id)
-        lease = await LEASES.get(tx, *member)
+        lease = LEASES.get(tx, *member)
         if lease is not None and lease.lease_id and lease.txn_id == state.txn_id:
-            await self._decider.end(tx, state.txn_id, decision, [member])
+            self._decider.end(tx, state.txn_id, decision, [member])
             tx.after_commit(lambda _: self._leaser.freed([member]))
 
-    async def forget_state(
+    def forget_state(
         self, tx: Transaction, address: QueueAddress, message_id: str, state: MessageState
     ) -> None:
         """The message goes for ever, and its state with it."""
         if state.has_state:
             member = member_of_state(address, message_id)
-            await self._sidecars.forget_sidecar(tx, member, state.txn_id)
-            await self._leaser.forget(tx, member)
+            self._sidecars.forget_sidecar(tx, member, state.txn_id)
+            self._leaser.forget(tx, member)
 
-    async def extend_state(
-        self, tx: Transaction, claim: LeaseClaim, sent: StateClaim, expires_at_ms: int
-    ) -> None:
+    def extend_state(self, tx: Transaction, claim: LeaseClaim, sent: StateClaim, expires_at_ms: int) -> None:
         member = member_of_state(claim.address, claim.message_id)
-        lease = await LEASES.get(tx, *member)
+        lease = LEASES.get(tx, *member)
         if lease is None or not lease.lease_id:
             raise StateNotFound("the message was delivered without its state")
         token = sent.fencing_token or lease.fencing_token
-        await self._leaser.extend(tx, member, Claim(sent.lease_id, token, None), expires_at_ms)
+        self._leaser.extend(tx, member, Claim(sent.lease_id, token, None), expires_at_ms)
 
 
 def check_state_etag(claim: LeaseClaim) -> None:

@@ -20,11 +20,11 @@ class BroughtDecisions:
     async def apply(self, txn_id: str, decision: Decision, members: Sequence[Member]) -> bool:
         """What is decided cannot be refused any more: a message whose time ran out meanwhile goes back to its queue."""
 
-        async def apply(tx: Transaction) -> bool:
+        def apply(tx: Transaction) -> bool:
             now_ms = self._clock.now_ms()
             for member in members:
-                is_lost = await is_message_lost(tx, txn_id, member, now_ms)
-                await self._queue.apply(tx, txn_id, Decision.ROLLBACK if is_lost else decision, [member])
+                is_lost = is_message_lost(tx, txn_id, member, now_ms)
+                self._queue.apply(tx, txn_id, Decision.ROLLBACK if is_lost else decision, [member])
             return True
 
         return await self._store.transact(apply)

@@ -37,7 +37,7 @@ class DeadLetters:
         start = keys_of(address).dead(after) + b"\x00" if after else None
         while len(listed) < limit:
             count_max = min(PAGE_LETTERS, limit - len(listed))
-            rows = await DEAD.range(self._store, *address, limit=count_max, start=start)
+            rows = await DEAD.fetch_range(self._store, *address, limit=count_max, start=start)
             listed += [dead_letter_view(address, str(row.parts[-1]), row.message) for row in rows]
             if len(rows) < count_max:
                 break
@@ -68,9 +68,9 @@ class DeadLetters:
     async def _redrive(self, address: QueueAddress, ids: Sequence[str]) -> int:
         keys = keys_of(address)
 
-        async def redrive(tx: Transaction) -> int:
+        def redrive(tx: Transaction) -> int:
             now_ms = self._clock.now_ms()
-            letters = await self._read(tx, address, ids)
+            letters = self._read(tx, address, ids)
             for message_id, letter in letters.items():
                 tx.delete(keys.dead(message_id))
                 ready = rules.redriven(letter.state, now_ms)
@@ -81,20 +81,20 @@ class DeadLetters:
         return await self._store.transact(redrive)
 
     async def _purge(self, address: QueueAddress, ids: Sequence[str]) -> int:
-        async def purge(tx: Transaction) -> int:
-            letters = await self._read(tx, address, ids)
+        def purge(tx: Transaction) -> int:
+            letters = self._read(tx, address, ids)
             for message_id, letter in letters.items():
                 tx.delete(keys_of(address).dead(message_id))
-                await self._bonds.forget_state(tx, address, message_id, letter.state)
+                self._bonds.forget_state(tx, address, message_id, letter.state)
             return len(letters)
 
         return await self._store.transact(purge)
 
-    async def _read(
+    def _read(
         self, tx: Transaction, address: QueueAddress, ids: Sequence[str]
     ) -> dict[str, DeadLetterRecord]:
         keys = {message_id: keys_of(address).dead(message_id) for message_id in ids}
-        found = await tx.get_many(list(keys.values()))
+        found = tx.get_many(list(keys.values()))
         return {message_id: DEAD.decode(found[key]) for message_id, key in keys.items() if key in found}
 
     def _tell_later(

@@ -57,10 +57,10 @@ class Endings:
             await asyncio.wait(self._under_way)
 
     async def _end(self, queue: Dispatcher, entry: Entry) -> None:
-        async def end(tx: Transaction) -> None:
-            record = await tx.get(entry.key)
+        def end(tx: Transaction) -> None:
+            record = tx.get(entry.key)
             if record is not None:
-                await self._end_in(tx, queue.address, entry.message_id, record)
+                self._end_in(tx, queue.address, entry.message_id, record)
 
         try:
             await self._store.transact(end)
@@ -75,21 +75,21 @@ class Endings:
         if queue.window.get(entry.message_id) is entry:
             self.end_soon(queue, entry)
 
-    async def _end_in(self, tx: Transaction, address: QueueAddress, message_id: str, record: Record) -> None:
+    def _end_in(self, tx: Transaction, address: QueueAddress, message_id: str, record: Record) -> None:
         """It is past its deadline, out of attempts, or out of time within a transaction, which ends with it."""
         state = TAKEN.decode(record)
         now_ms = self._clock.now_ms()
         if rules.is_held(state, now_ms):
             return
         if state.is_enlisted:
-            await self._bonds.decide(tx, state.txn_id, Decision.ROLLBACK)
+            self._bonds.decide(tx, state.txn_id, Decision.ROLLBACK)
             return
         fate = rules.fate(state, now_ms)
         if fate is not Fate.READY:
-            await self._bonds.release_state(tx, address, message_id, state, Decision.ROLLBACK)
-            await self._put_away(tx, address, message_id, record.key, state, fate)
+            self._bonds.release_state(tx, address, message_id, state, Decision.ROLLBACK)
+            self._put_away(tx, address, message_id, record.key, state, fate)
 
-    async def _put_away(
+    def _put_away(
         self,
         tx: Transaction,
         address: QueueAddress,
@@ -99,12 +99,12 @@ class Endings:
         fate: Fate,
     ) -> None:
         """To the dead letters, or nowhere."""
-        message = await MESSAGES.get(tx, *address, message_id) if fate is Fate.DEAD else None
+        message = MESSAGES.get(tx, *address, message_id) if fate is Fate.DEAD else None
         if message is not None:
             self._bury(tx, address, message_id, place, message, state)
         else:
             records.remove(tx, keys_of(address), message_id, place, state)
-            await self._bonds.forget_state(tx, address, message_id, state)
+            self._bonds.forget_state(tx, address, message_id, state)
         tx.after_commit(lambda _: self._put_away_committed(address, message_id))
 
     def _put_away_committed(self, address: QueueAddress, message_id: str) -> None:
@@ -138,8 +138,8 @@ class Endings:
         _, address, message_id = deadline_of(entry.key)
         keys = keys_of(address)
 
-        async def end(tx: Transaction) -> int | None:
-            place = await tx.get(entry.value) or await tx.get(keys.taken(message_id))
+        def end(tx: Transaction) -> int | None:
+            place = tx.get(entry.value) or tx.get(keys.taken(message_id))
             tx.delete(entry.key)
             if place is None:
                 return None
@@ -149,9 +149,9 @@ class Endings:
                 tx.put(keys.deadline(state.expires_at_ms, message_id), entry.value)
                 return state.expires_at_ms
             if state.is_enlisted:
-                await self._bonds.decide(tx, state.txn_id, Decision.ROLLBACK)
+                self._bonds.decide(tx, state.txn_id, Decision.ROLLBACK)
             else:
-                await self._put_away(tx, address, message_id, place.key, state, Fate.GONE)
+                self._put_away(tx, address, message_id, place.key, state, Fate.GONE)
             return None
 
         return await self._store.transact(end)
@@ -159,35 +159,33 @@ class Endings:
     async def give_back(self, address: QueueAddress, message_id: str, lease_id: str) -> None:
         """A delivery that was never sent, if it is still the one of this lease."""
 
-        async def give_back(tx: Transaction) -> None:
+        def give_back(tx: Transaction) -> None:
             # Read with its message, so that the store checks both behind a claim that may still be on its way there.
-            await tx.get(keys_of(address).message(message_id))
-            state = await TAKEN.get(tx, *address, message_id)
+            tx.get(keys_of(address).message(message_id))
+            state = TAKEN.get(tx, *address, message_id)
             if state is not None and state.lease_id == lease_id:
                 records.leave(tx, keys_of(address), message_id, state)
                 state.is_enlisted = False  # The lease on its state does not stay with the transaction either.
-                await self._bonds.release_state(tx, address, message_id, state, Decision.ROLLBACK)
-                await self.free(tx, address, message_id, rules.given_back(state))
+                self._bonds.release_state(tx, address, message_id, state, Decision.ROLLBACK)
+                self.free(tx, address, message_id, rules.given_back(state))
 
         await self._store.transact(give_back)
 
-    async def free(
-        self, tx: Transaction, address: QueueAddress, message_id: str, ready: MessageState
-    ) -> None:
+    def free(self, tx: Transaction, address: QueueAddress, message_id: str, ready: MessageState) -> None:
         """It was taken and is nobody's now: ready at its time, unless it may not be delivered any more."""
         keys = keys_of(address)
         fate = rules.fate(ready, self._clock.now_ms())
         if fate is not Fate.READY:
-            await self._put_away(tx, address, message_id, keys.taken(message_id), ready, fate)
+            self._put_away(tx, address, message_id, keys.taken(message_id), ready, fate)
             return
         self._make_ready(tx, address, message_id, keys.taken(message_id), ready)
 
     async def defer(self, queue: Dispatcher, entries: Sequence[Entry], until_ms: int) -> None:
         """Somebody holds what would have to be delivered with them: ready again when that is over."""
 
-        async def defer(tx: Transaction) -> None:
+        def defer(tx: Transaction) -> None:
             for entry in entries:
-                record = await tx.get(entry.key)
+                record = tx.get(entry.key)
                 if record is None or record.mod_revision != entry.revision:
                     continue
                 later = rules.requeued(

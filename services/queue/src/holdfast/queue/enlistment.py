@@ -26,28 +26,26 @@ class Enlistment:
         self._endings = endings
         self._bonds = bonds
 
-    async def apply(
-        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
-    ) -> None:
+    def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         for member in members:
             found = message_of_member(member)
             if found is None:
                 continue
             address, message_id = found
-            state = await TAKEN.get(tx, *address, message_id)
+            state = TAKEN.get(tx, *address, message_id)
             if decision is Decision.COMMIT:
-                await self._commit(tx, txn_id, address, message_id, state)
+                self._commit(tx, txn_id, address, message_id, state)
             elif state is not None and state.txn_id == txn_id:
-                await self._roll_back(tx, address, message_id, state)
+                self._roll_back(tx, address, message_id, state)
             tx.delete(held_key(txn_id, member))
 
-    async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
         """The deliveries of the transaction belong to it from now on, also the one that minted its id, and live until
         then at least; their ETag stays, nobody of them asked for it."""
         last_ms = 0
         for member in members:
             found = message_of_member(member)
-            state = None if found is None else await TAKEN.get(tx, *found[0], found[1])
+            state = None if found is None else TAKEN.get(tx, *found[0], found[1])
             if found is None or state is None or state.txn_id != txn_id:
                 continue
             if not state.is_enlisted and state.expires_at_ms <= self._clock.now_ms():
@@ -60,7 +58,7 @@ class Enlistment:
             last_ms = max(last_ms, state.expires_at_ms)
         return last_ms
 
-    async def _commit(
+    def _commit(
         self,
         tx: Transaction,
         txn_id: str,
@@ -69,15 +67,15 @@ class Enlistment:
         state: MessageState | None,
     ) -> None:
         keys = keys_of(address)
-        if state is None and await tx.get(keys.message(message_id)) is None:
+        if state is None and tx.get(keys.message(message_id)) is None:
             return  # Acked already.
         if state is None or state.txn_id != txn_id or state.expires_at_ms <= self._clock.now_ms():
             raise MessageLeaseMismatch("the transaction no longer holds this message; it stays in its queue")
         records.remove(tx, keys, message_id, keys.taken(message_id), state)
-        await self._bonds.forget_state(tx, address, message_id, state)
+        self._bonds.forget_state(tx, address, message_id, state)
         tx.after_commit(lambda _: self._dispatchers.forget(address, message_id))
 
-    async def _roll_back(
+    def _roll_back(
         self, tx: Transaction, address: QueueAddress, message_id: str, state: MessageState
     ) -> None:
         now_ms = self._clock.now_ms()
@@ -88,7 +86,7 @@ class Enlistment:
             last_error=rules.ROLLBACK_ERROR,
             is_failure=is_lapsed,
         )
-        await self._endings.free(tx, address, message_id, ready)
+        self._endings.free(tx, address, message_id, ready)
 
     def _write(self, tx: Transaction, address: QueueAddress, message_id: str, state: MessageState) -> None:
         place = records.take(tx, keys_of(address), message_id, keys_of(address).taken(message_id), state)

@@ -40,7 +40,7 @@ class Inspection:
         )
 
     async def _head(self, address: QueueAddress, entry: Entry) -> Head | None:
-        message = entry.message or await MESSAGES.get(self._store, *address, entry.message_id)
+        message = entry.message or await MESSAGES.fetch(self._store, *address, entry.message_id)
         if message is None:
             return None
         age_ms = max(0, self._clock.now_ms() - message.enqueued_at_ms)
@@ -92,7 +92,9 @@ class Inspection:
         start, end = READY.bounds(*queue.address)
         count = 0
         while count < limit:
-            rows = await READY.range(self._store, *queue.address, limit=PAGE_ENTRIES, start=start, end=end)
+            rows = await READY.fetch_range(
+                self._store, *queue.address, limit=PAGE_ENTRIES, start=start, end=end
+            )
             for row in rows:
                 state = row.message
                 start = row.record.key + b"\x00"

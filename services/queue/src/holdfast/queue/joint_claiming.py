@@ -48,11 +48,11 @@ class JointClaims:
         lease_ids = [new_xid() for _ in carried]
         txn_ids = [order.txn_id or new_xid() for _ in carried]
 
-        async def claim(tx: Transaction) -> list[Delivery]:
+        def claim(tx: Transaction) -> list[Delivery]:
             deliveries: list[Delivery] = []
             for (entry, message), lease_id, txn_id in zip(carried, lease_ids, txn_ids, strict=True):
-                state = await self._claimed(tx, queue, entry, order, lease_id, txn_id, visibility_s)
-                lease = await self._state_lease(tx, queue, entry, state, order)
+                state = self._claimed(tx, queue, entry, order, lease_id, txn_id, visibility_s)
+                lease = self._state_lease(tx, queue, entry, state, order)
                 deliveries.append(self._delivery(queue, entry, message, state, lease))
             return deliveries
 
@@ -77,7 +77,7 @@ class JointClaims:
             return deliveries
         return []
 
-    async def _claimed(
+    def _claimed(
         self,
         tx: Transaction,
         queue: Dispatcher,
@@ -87,7 +87,7 @@ class JointClaims:
         txn_id: str,
         visibility_s: int,
     ) -> MessageState:
-        record = await tx.get(entry.key)
+        record = tx.get(entry.key)
         if record is None or record.mod_revision != entry.revision:
             raise Overtaken
         state = rules.claimed(
@@ -101,19 +101,19 @@ class JointClaims:
         )
         state.has_state = state.has_state or order.with_state
         if order.txn_id:
-            state.expires_at_ms = await self._bonds.join(
+            state.expires_at_ms = self._bonds.join(
                 tx, queue.address, entry.message_id, txn_id, state.expires_at_ms
             )
         place = records.claim(tx, queue.keys, entry.message_id, entry.key, entry.state, state)
         tx.after_commit(lambda revision: queue.taken(entry, place, state, revision))
         return state
 
-    async def _state_lease(
+    def _state_lease(
         self, tx: Transaction, queue: Dispatcher, entry: Entry, state: MessageState, order: DequeueOrder
     ) -> Lease | None:
         if not order.with_state:
             return None
-        return await self._bonds.grant_state(tx, queue.address, entry.message_id, state)
+        return self._bonds.grant_state(tx, queue.address, entry.message_id, state)
 
     def _delivery(
         self, queue: Dispatcher, entry: Entry, message: QueueMessage, state: MessageState, lease: Lease | None

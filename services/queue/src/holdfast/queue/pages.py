@@ -23,7 +23,7 @@ class Pages:
         self._keys = keys_of(address)
 
     async def policy(self) -> QueuePolicy:
-        return await POLICIES.get(self._store, *self._address) or QueuePolicy()
+        return await POLICIES.fetch(self._store, *self._address) or QueuePolicy()
 
     async def taken(self) -> AsyncIterator[list[Entry]]:
         """Everything that is out."""

@@ -23,7 +23,7 @@ class Policies:
         self._visibility_s_max = visibility_s_max
 
     async def get(self, address: QueueAddress) -> Policy:
-        return _view(await POLICIES.get(self._store, *address) or QueuePolicy())
+        return _view(await POLICIES.fetch(self._store, *address) or QueuePolicy())
 
     async def set(self, address: QueueAddress, policy: Policy) -> Policy:
         self._check(policy)
@@ -33,8 +33,8 @@ class Policies:
         return await self._change(address, lambda policy: policy._replace(is_paused=is_paused))
 
     async def _change(self, address: QueueAddress, change: Callable[[Policy], Policy]) -> Policy:
-        async def write(tx: Transaction) -> Policy:
-            known = await POLICIES.get(tx, *address) or QueuePolicy()
+        def write(tx: Transaction) -> Policy:
+            known = POLICIES.get(tx, *address) or QueuePolicy()
             changed = change(_view(known))
             record = QueuePolicy(**changed._asdict())
             if changed == Policy():

@@ -229,12 +229,10 @@ class QueueService:
 
     # -- the resource manager's side
 
-    async def apply(
-        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
-    ) -> None:
+    def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         """Commit acks the messages of a transaction, rollback gives them back."""
-        await self._enlistment.apply(tx, txn_id, decision, members)
+        self._enlistment.apply(tx, txn_id, decision, members)
 
-    async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
         """The messages of a transaction stay with it until then at least."""
-        return await self._enlistment.keep(tx, txn_id, expires_at_ms, members)
+        return self._enlistment.keep(tx, txn_id, expires_at_ms, members)

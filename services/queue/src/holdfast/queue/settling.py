@@ -73,7 +73,7 @@ class Settlements:
         """Named before the first ack of a transaction removes all its messages, and with them what they belong to."""
         if claim.txn_id:
             return claim
-        state = await TAKEN.get(self._store, *claim.address, claim.message_id)
+        state = await TAKEN.fetch(self._store, *claim.address, claim.message_id)
         if state is None or not state.is_enlisted or state.lease_id != claim.lease_id:
             return claim
         return claim._replace(txn_id=state.txn_id)
@@ -125,12 +125,12 @@ class Settlements:
     async def _ack_read(self, claim: LeaseClaim) -> str:
         seen_correlation_id = ""
 
-        async def ack(tx: Transaction) -> str:
+        def ack(tx: Transaction) -> str:
             nonlocal seen_correlation_id
             try:
-                state = await self._held(tx, claim)
+                state = self._held(tx, claim)
             except MessageNotFound:
-                if await self._bonds.is_committed(tx, claim.txn_id):
+                if self._bonds.is_committed(tx, claim.txn_id):
                     return seen_correlation_id
                 raise
             seen_correlation_id = state.correlation_id
@@ -139,8 +139,8 @@ class Settlements:
             keys = keys_of(address)
             records.remove(tx, keys, message_id, keys.taken(message_id), state)
             if state.is_enlisted:
-                await self._bonds.decide(tx, state.txn_id, Decision.COMMIT)
-            await self._bonds.forget_state(tx, address, message_id, state)
+                self._bonds.decide(tx, state.txn_id, Decision.COMMIT)
+            self._bonds.forget_state(tx, address, message_id, state)
             tx.after_commit(lambda _: self._dispatchers.forget(address, message_id))
             return state.correlation_id
 
@@ -151,9 +151,9 @@ class Settlements:
     async def nack(self, order: NackOrder) -> Requeued:
         rest: Callable[[], Awaitable[None]] | None = None
 
-        async def nack(tx: Transaction) -> Requeued:
+        def nack(tx: Transaction) -> Requeued:
             nonlocal rest
-            state = await self._held(tx, order.claim)
+            state = self._held(tx, order.claim)
             rules.check_etag(order.claim, state)
             now_ms = self._clock.now_ms()
             ready = rules.requeued(
@@ -164,10 +164,10 @@ class Settlements:
             )
             address, message_id = order.claim.address, order.claim.message_id
             records.leave(tx, keys_of(address), message_id, state)
-            rest = await self._bonds.abandon(tx, state.txn_id) if state.is_enlisted else None
+            rest = self._bonds.abandon(tx, state.txn_id) if state.is_enlisted else None
             kept = Decision.COMMIT if order.claim.state is not None else Decision.ROLLBACK
-            await self._bonds.release_state(tx, address, message_id, state, kept)
-            await self._endings.free(tx, address, message_id, ready)
+            self._bonds.release_state(tx, address, message_id, state, kept)
+            self._endings.free(tx, address, message_id, ready)
             return Requeued(rules.etag(ready), ready.correlation_id)
 
         if failpoint.ARMED:
@@ -186,16 +186,16 @@ class Settlements:
         claim = order.claim
         keys = keys_of(claim.address)
 
-        async def extend(tx: Transaction) -> MessageState:
-            state = await self._held(tx, claim)
+        def extend(tx: Transaction) -> MessageState:
+            state = self._held(tx, claim)
             rules.check_etag(claim, state)
             asked_s = min(order.extend_by_s or state.visibility_s, self._limits.visibility_s_max)
             kept = rules.extended(state, asked_s, self._clock.now_ms())
             if claim.state is not None:
-                await self._bonds.extend_state(tx, claim, claim.state, kept.expires_at_ms)
+                self._bonds.extend_state(tx, claim, claim.state, kept.expires_at_ms)
             if kept.is_enlisted:
                 member = member_of_message(claim.address, claim.message_id)
-                await self._bonds.keep(tx, kept.txn_id, kept.expires_at_ms, but=member)
+                self._bonds.keep(tx, kept.txn_id, kept.expires_at_ms, but=member)
             place = records.take(tx, keys, claim.message_id, keys.taken(claim.message_id), kept)
             tx.after_commit(
                 lambda revision: self._dispatchers.tell(
@@ -213,11 +213,11 @@ class Settlements:
 
     # -- small parts
 
-    async def _held(self, tx: Transaction, claim: LeaseClaim) -> MessageState:
+    def _held(self, tx: Transaction, claim: LeaseClaim) -> MessageState:
         keys = keys_of(claim.address)
-        state = await TAKEN.get(tx, *claim.address, claim.message_id)
+        state = TAKEN.get(tx, *claim.address, claim.message_id)
         if state is None:
-            if await tx.get(keys.message(claim.message_id)) is None:
+            if tx.get(keys.message(claim.message_id)) is None:
                 raise MessageNotFound("message already removed")
             raise MessageLeaseMismatch("the message is not delivered to anybody; dequeue it again")
         rules.check_claim(claim, state, self._clock.now_ms())

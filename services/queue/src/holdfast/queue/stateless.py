@@ -19,7 +19,7 @@ class StateUnavailable(HoldfastError):
 class StatelessNeighbour:
     """The `Leaser` and the `Sidecars` of such a queue."""
 
-    async def grant(
+    def grant(
         self,
         tx: Transaction,
         member: Member,
@@ -31,19 +31,19 @@ class StatelessNeighbour:
     ) -> Lease:
         self._refuse()
 
-    async def extend(self, tx: Transaction, member: Member, claim: Claim, expires_at_ms: int) -> None:
+    def extend(self, tx: Transaction, member: Member, claim: Claim, expires_at_ms: int) -> None:
         self._refuse()
 
-    async def forget(self, tx: Transaction, member: Member) -> None:
+    def forget(self, tx: Transaction, member: Member) -> None:
         self._refuse()
 
     def freed(self, members: Sequence[Member]) -> None:
         return
 
-    async def open_sidecar(self, tx: Transaction, member: Member) -> None:
+    def open_sidecar(self, tx: Transaction, member: Member) -> None:
         self._refuse()
 
-    async def forget_sidecar(self, tx: Transaction, member: Member, txn_id: str) -> None:
+    def forget_sidecar(self, tx: Transaction, member: Member, txn_id: str) -> None:
         self._refuse()
 
     def _refuse(self) -> NoReturn:

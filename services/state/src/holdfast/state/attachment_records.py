@@ -9,9 +9,9 @@ from typing import NamedTuple
 from holdfast.state.staging import is_cleared
 from holdfast.storage.keys import pack
 from holdfast.storage.layers_pb2 import Attachment, Stage, StagedAttachment
-from holdfast.storage.port import RANGE_LIMIT_MAX, Transaction
+from holdfast.storage.port import RANGE_LIMIT_MAX, Transaction, View
 from holdfast.storage.resource import Decision, Member
-from holdfast.storage.tables import Reader, Row, Table
+from holdfast.storage.tables import Row, Table
 
 ATTACHMENTS = Table("att", Attachment)
 STAGED_ATTACHMENTS = Table("stageatt", StagedAttachment)
@@ -53,40 +53,40 @@ def blobs_of(attachment: Attachment) -> tuple[str, ...]:
     return (attachment.blob.id,) if attachment.HasField("blob") else ()
 
 
-async def find(tx: Transaction, txn_id: str, member: Member, stage: Stage | None, name: str) -> Found:
-    staged = await STAGED_ATTACHMENTS.get(tx, txn_id, *member, name)
+def find(tx: Transaction, txn_id: str, member: Member, stage: Stage | None, name: str) -> Found:
+    staged = STAGED_ATTACHMENTS.get(tx, txn_id, *member, name)
     committed = None
     if stage is None or not stage.clears_attachments:
-        committed = await ATTACHMENTS.get(tx, *member, name)
+        committed = ATTACHMENTS.get(tx, *member, name)
     return Found(staged, committed)
 
 
-async def committed_of(reader: Reader, member: Member) -> list[Named]:
+def committed_of(view: View, member: Member) -> list[Named]:
     """By name, in the order of their bytes."""
-    rows = await ATTACHMENTS.range(reader, *member, limit=ATTACHMENTS_PER_KEY_MAX)
+    rows = ATTACHMENTS.range(view, *member, limit=ATTACHMENTS_PER_KEY_MAX)
     return [Named(_name(row), row.message) for row in rows]
 
 
-async def staged_of(tx: Transaction, txn_id: str, member: Member) -> list[Row[StagedAttachment]]:
+def staged_of(tx: Transaction, txn_id: str, member: Member) -> list[Row[StagedAttachment]]:
     """Page by page: names that were deleted and names that were added may be more than a key may have."""
     rows: list[Row[StagedAttachment]] = []
     start = None
     while True:
-        page = await STAGED_ATTACHMENTS.range(tx, txn_id, *member, limit=RANGE_LIMIT_MAX, start=start)
+        page = STAGED_ATTACHMENTS.range(tx, txn_id, *member, limit=RANGE_LIMIT_MAX, start=start)
         rows += page
         if len(page) < RANGE_LIMIT_MAX:
             return rows
         start = page[-1].record.key + b"\x00"
 
 
-async def seen_by_holder(tx: Transaction, txn_id: str, member: Member, stage: Stage | None) -> list[Named]:
+def seen_by_holder(tx: Transaction, txn_id: str, member: Member, stage: Stage | None) -> list[Named]:
     """Committed and staged ones without those that are staged as deleted, by name."""
     if stage is not None and stage.is_removed:
         return []
-    committed = [] if is_cleared(stage) else await committed_of(tx, member)
+    committed = [] if is_cleared(stage) else committed_of(tx, member)
     seen = {named.name: named.attachment for named in committed}
     if stage is not None and stage.attachment_cost_bytes:
-        for row in await staged_of(tx, txn_id, member):
+        for row in staged_of(tx, txn_id, member):
             if row.message.HasField("attachment"):
                 seen[_name(row)] = row.message.attachment
             else:
@@ -94,16 +94,16 @@ async def seen_by_holder(tx: Transaction, txn_id: str, member: Member, stage: St
     return [Named(name, seen[name]) for name in sorted(seen, key=str.encode)]
 
 
-async def apply(tx: Transaction, txn_id: str, member: Member, stage: Stage, decision: Decision) -> None:
+def apply(tx: Transaction, txn_id: str, member: Member, stage: Stage, decision: Decision) -> None:
     """Publish or drop what a transaction staged for one key."""
     is_published = decision is Decision.COMMIT and not stage.is_removed
     if decision is Decision.COMMIT and is_cleared(stage):
-        for named in await committed_of(tx, member):
+        for named in committed_of(tx, member):
             _drop_content(tx, member, named.attachment)
             ATTACHMENTS.delete(tx, *member, named.name)
     if not stage.attachment_cost_bytes:
         return
-    for row in await staged_of(tx, txn_id, member):
+    for row in staged_of(tx, txn_id, member):
         tx.delete(row.record.key)
         if is_published:
             _publish(tx, member, _name(row), row.message)
@@ -111,10 +111,10 @@ async def apply(tx: Transaction, txn_id: str, member: Member, stage: Stage, deci
             _drop_content(tx, member, row.message.attachment)
 
 
-async def drop_staged(tx: Transaction, txn_id: str, member: Member, stage: Stage | None) -> None:
+def drop_staged(tx: Transaction, txn_id: str, member: Member, stage: Stage | None) -> None:
     """Forget every staged change of a key's attachments."""
     if stage is not None and stage.attachment_cost_bytes:
-        for row in await staged_of(tx, txn_id, member):
+        for row in staged_of(tx, txn_id, member):
             tx.delete(row.record.key)
             _drop_content(tx, member, row.message.attachment)
 

@@ -14,9 +14,9 @@ from holdfast.state.holding import Holding, read_holding, write_stage
 from holdfast.storage.intake import Content, Intake
 from holdfast.storage.layers_pb2 import Attachment
 from holdfast.storage.leasing import Claim
-from holdfast.storage.port import Store, Transaction
+from holdfast.storage.port import Store, Transaction, View
 from holdfast.storage.resource import Member
-from holdfast.storage.tables import Reader, blob_message, blob_ref
+from holdfast.storage.tables import blob_message, blob_ref
 
 READ_ATTEMPTS_MAX = 8
 
@@ -82,18 +82,18 @@ class AttachmentService:
         return await self._stage(member, claim, upload, content_id, content)
 
     async def _taken(self, member: Member, claim: Claim, upload: Upload) -> Attached | None:
-        async def look(tx: Transaction) -> Attached | None:
-            holding = await self._held(tx, member, claim)
-            return _noop(holding, upload, await _find(tx, holding, upload.name))
+        def look(tx: Transaction) -> Attached | None:
+            holding = self._held(tx, member, claim)
+            return _noop(holding, upload, _find(tx, holding, upload.name))
 
         return await self._store.transact(look)
 
     async def _stage(
         self, member: Member, claim: Claim, upload: Upload, content_id: str, content: Content
     ) -> Attached:
-        async def stage(tx: Transaction) -> Attached:
-            holding = await self._held(tx, member, claim)
-            found = await _find(tx, holding, upload.name)
+        def stage(tx: Transaction) -> Attached:
+            holding = self._held(tx, member, claim)
+            found = _find(tx, holding, upload.name)
             if (taken := _noop(holding, upload, found)) is not None:
                 return taken
             attachment = self._attachment(upload, content_id, content, found)
@@ -103,7 +103,7 @@ class AttachmentService:
             is_new = found.alive is None
             if is_new and _count_after(holding) >= ATTACHMENTS_PER_KEY_MAX:
                 raise TooManyAttachments(f"a key has at most {ATTACHMENTS_PER_KEY_MAX} attachments")
-            version = await _write(tx, holding, found, upload.name, count_change=int(is_new))
+            version = _write(tx, holding, found, upload.name, count_change=int(is_new))
             return Attached(Named(upload.name, attachment), version)
 
         return await self._store.transact(stage)
@@ -128,28 +128,28 @@ class AttachmentService:
     async def delete(self, member: Member, claim: Claim, selector: Selector) -> tuple[bool, int]:
         """Whether there was one to delete, and the version as the holder sees it now."""
 
-        async def delete(tx: Transaction) -> tuple[bool, int]:
-            holding = await self._held(tx, member, claim)
-            named = await _seen(tx, holding, selector)
+        def delete(tx: Transaction) -> tuple[bool, int]:
+            holding = self._held(tx, member, claim)
+            named = _seen(tx, holding, selector)
             if named is None:
                 return False, holding.version
-            found = await _find(tx, holding, named.name)
+            found = _find(tx, holding, named.name)
             records.stage_one(tx, holding.lease.txn_id, member, named.name, found, None)
-            return True, await _write(tx, holding, found, named.name, count_change=-1)
+            return True, _write(tx, holding, found, named.name, count_change=-1)
 
         return await self._store.transact(delete)
 
     async def delete_all(self, member: Member, claim: Claim) -> tuple[int, int]:
         """How many there were to delete, and the version as the holder sees it now."""
 
-        async def delete(tx: Transaction) -> tuple[int, int]:
-            holding = await self._held(tx, member, claim)
+        def delete(tx: Transaction) -> tuple[int, int]:
+            holding = self._held(tx, member, claim)
             count = staging.attachment_count(holding.document, holding.stage)
             if not count:
                 return 0, holding.version
-            await records.drop_staged(tx, holding.lease.txn_id, member, holding.stage)
+            records.drop_staged(tx, holding.lease.txn_id, member, holding.stage)
             staged = staging.cleared(holding.document, holding.stage)
-            await write_stage(tx, holding, staged)
+            write_stage(tx, holding, staged)
             return count, staged.version
 
         return await self._store.transact(delete)
@@ -158,11 +158,11 @@ class AttachmentService:
 
     async def list(self, member: Member, claim: Claim | None) -> list[Named]:
         if claim is None:
-            return await records.committed_of(self._store, member)
+            return await self._store.view(lambda view: records.committed_of(view, member))
 
-        async def seen(tx: Transaction) -> list[Named]:
-            holding = await self._held(tx, member, claim)
-            return await records.seen_by_holder(tx, holding.lease.txn_id, member, holding.stage)
+        def seen(tx: Transaction) -> list[Named]:
+            holding = self._held(tx, member, claim)
+            return records.seen_by_holder(tx, holding.lease.txn_id, member, holding.stage)
 
         return await self._store.transact(seen)
 
@@ -185,10 +185,10 @@ class AttachmentService:
 
     async def _selected(self, member: Member, claim: Claim | None, selector: Selector) -> Named | None:
         if claim is None:
-            return await _committed(self._store, member, selector)
+            return await self._store.view(lambda view: _committed(view, member, selector))
 
-        async def selected(tx: Transaction) -> Named | None:
-            return await _seen(tx, await self._held(tx, member, claim), selector)
+        def selected(tx: Transaction) -> Named | None:
+            return _seen(tx, self._held(tx, member, claim), selector)
 
         return await self._store.transact(selected)
 
@@ -199,12 +199,12 @@ class AttachmentService:
         record = await self._store.get(records.content_key(member, small_id))
         return None if record is None else record.value
 
-    async def _held(self, tx: Transaction, member: Member, claim: Claim) -> Holding:
-        return await read_holding(tx, member, claim, self._clock.now_ms())
+    def _held(self, tx: Transaction, member: Member, claim: Claim) -> Holding:
+        return read_holding(tx, member, claim, self._clock.now_ms())
 
 
-async def _find(tx: Transaction, holding: Holding, name: str) -> Found:
-    return await records.find(tx, holding.lease.txn_id, holding.member, holding.stage, name)
+def _find(tx: Transaction, holding: Holding, name: str) -> Found:
+    return records.find(tx, holding.lease.txn_id, holding.member, holding.stage, name)
 
 
 def _noop(holding: Holding, upload: Upload, found: Found) -> Attached | None:
@@ -214,13 +214,13 @@ def _noop(holding: Holding, upload: Upload, found: Found) -> Attached | None:
     return Attached(Named(upload.name, found.alive), holding.version, is_noop=True)
 
 
-async def _write(tx: Transaction, holding: Holding, found: Found, name: str, *, count_change: int) -> int:
+def _write(tx: Transaction, holding: Holding, found: Found, name: str, *, count_change: int) -> int:
     """The staged version. A decision may have to write a name's record, and delete its stage and its old content."""
     cost_bytes = 0 if found.staged is not None else 3 * staging.WRITE_COST_BYTES + len(name.encode())
     staged = staging.attached(
         holding.document, holding.stage, count_change=count_change, cost_bytes=cost_bytes
     )
-    await write_stage(tx, holding, staged)
+    write_stage(tx, holding, staged)
     return staged.version
 
 
@@ -228,12 +228,12 @@ def _count_after(holding: Holding) -> int:
     return staging.opened(holding.document, holding.stage).attachment_count
 
 
-async def _seen(tx: Transaction, holding: Holding, selector: Selector) -> Named | None:
+def _seen(tx: Transaction, holding: Holding, selector: Selector) -> Named | None:
     """What the holder sees; by name one look, by id a walk through the key's list."""
     if not selector.name:
-        seen = await records.seen_by_holder(tx, holding.lease.txn_id, holding.member, holding.stage)
+        seen = records.seen_by_holder(tx, holding.lease.txn_id, holding.member, holding.stage)
         return next(filter(selector.matches, seen), None)
-    found = await _find(tx, holding, selector.name)
+    found = _find(tx, holding, selector.name)
     is_removed = holding.stage is not None and holding.stage.is_removed
     if found.alive is None or is_removed:
         return None
@@ -241,10 +241,10 @@ async def _seen(tx: Transaction, holding: Holding, selector: Selector) -> Named 
     return named if selector.matches(named) else None
 
 
-async def _committed(reader: Reader, member: Member, selector: Selector) -> Named | None:
+def _committed(view: View, member: Member, selector: Selector) -> Named | None:
     if not selector.name:
-        return next(filter(selector.matches, await records.committed_of(reader, member)), None)
-    attachment = await records.ATTACHMENTS.get(reader, *member, selector.name)
+        return next(filter(selector.matches, records.committed_of(view, member)), None)
+    attachment = records.ATTACHMENTS.get(view, *member, selector.name)
     if attachment is None:
         return None
     named = Named(selector.name, attachment)

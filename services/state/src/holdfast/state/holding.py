@@ -31,19 +31,19 @@ class Holding(NamedTuple):
         return self.stage.version if self.stage is not None else self.document.version
 
 
-async def read_holding(tx: Transaction, member: Member, claim: Claim, now_ms: int) -> Holding:
+def read_holding(tx: Transaction, member: Member, claim: Claim, now_ms: int) -> Holding:
     """Refuses whoever does not hold the lease at this moment."""
-    lease = await LEASES.get(tx, *member)
-    document = await DOCUMENTS.get(tx, *member) or NOTHING
+    lease = LEASES.get(tx, *member)
+    document = DOCUMENTS.get(tx, *member) or NOTHING
     try:
         held = check_claim(claim, lease, now_ms)
     except KeyRefusal as refusal:
         refusal.current = Current.of(document)
         raise
-    return Holding(member, held, document, await STAGES.get(tx, held.txn_id, *member))
+    return Holding(member, held, document, STAGES.get(tx, held.txn_id, *member))
 
 
-async def write_stage(tx: Transaction, holding: Holding, stage: Stage) -> None:
+def write_stage(tx: Transaction, holding: Holding, stage: Stage) -> None:
     """Stage, unless the transaction would become too large to be decided."""
     lease = holding.lease
     cost_bytes = stage.attachment_cost_bytes
@@ -52,13 +52,13 @@ async def write_stage(tx: Transaction, holding: Holding, stage: Stage) -> None:
         cost_bytes += len(stage.content.inline)
     charged_bytes = holding.stage.charged_bytes if holding.stage is not None else 0
     if cost_bytes != charged_bytes:
-        await _charge(tx, lease.txn_id, cost_bytes - charged_bytes)
+        _charge(tx, lease.txn_id, cost_bytes - charged_bytes)
         stage.charged_bytes = cost_bytes
     STAGES.put(tx, stage, lease.txn_id, *holding.member, blobs=staging.blobs_of(stage))
 
 
-async def _charge(tx: Transaction, txn_id: str, more_bytes: int) -> None:
-    cost = await STAGE_COSTS.get(tx, txn_id) or StageCost()
+def _charge(tx: Transaction, txn_id: str, more_bytes: int) -> None:
+    cost = STAGE_COSTS.get(tx, txn_id) or StageCost()
     cost.bytes += more_bytes
     if more_bytes > 0 and cost.bytes > STAGED_BYTES_MAX:
         raise TransactionTooLarge("the transaction has staged as much as one commit takes; release it first")

@@ -7,6 +7,7 @@ Queries scan until a namespace is complete.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 from holdfast.common import failpoint
@@ -59,13 +60,13 @@ class IndexBuilder:
 
     async def prepare(self) -> None:
         """If the entries of this store were made in another way, or nobody knows how, all of them are made again."""
-        if await self._states.format(self._store) == self._index.terms.format:
+        if await self._store.view(self._states.format) == self._index.terms.format:
             return
         namespaces = await self._used_namespaces()
         for start in range(0, len(namespaces), _NAMESPACES_PER_COMMIT):
             await self._renew(namespaces[start : start + _NAMESPACES_PER_COMMIT])
 
-        async def done(tx: Transaction) -> None:
+        def done(tx: Transaction) -> None:
             self._states.put_format(tx, self._index.terms.format)
 
         await self._store.transact(done)
@@ -78,7 +79,7 @@ class IndexBuilder:
     async def _build_all(self) -> None:
         after = ""
         while True:
-            names, after = await self._states.unsettled(self._store, after)
+            names, after = await self._store.view(partial(self._states.unsettled, after=after))
             for namespace in names:
                 await self._settle(namespace)
             if not after:
@@ -125,7 +126,7 @@ class IndexBuilder:
     async def _step(self, namespace: str) -> bool:
         """Whether there is more to do."""
         await asyncio.sleep(0)  # A store in memory never waits; others must have their turn.
-        state = await self._states.get(self._store, namespace)
+        state = await self._store.view(lambda view: self._states.get(view, namespace))
         if failpoint.ARMED:
             failpoint.hit("index.step")
         if state.phase == IndexState.CLEARING:
@@ -136,13 +137,13 @@ class IndexBuilder:
             return False
         return True
 
-    async def _clear(self, tx: Transaction, namespace: str) -> None:
-        state = await self._states.get(tx, namespace)
+    def _clear(self, tx: Transaction, namespace: str) -> None:
+        state = self._states.get(tx, namespace)
         if state.phase != IndexState.CLEARING:
             return
         prefix = index_prefix(namespace)
         # In this phase nobody writes entries, so what is read here is all there is.
-        records = await tx.range(prefix, prefix + _END, limit=STEP_WRITES)
+        records = tx.range(prefix, prefix + _END, limit=STEP_WRITES)
         for record in records:
             tx.delete(record.key)
         if len(records) < STEP_WRITES:
@@ -150,7 +151,7 @@ class IndexBuilder:
             self._states.enter(tx, namespace, phase, is_wanted=state.is_wanted)
 
     async def _build(self, namespace: str) -> None:
-        progress = await self._states.progress(self._store, namespace)
+        progress = await self._store.view(lambda view: self._states.progress(view, namespace))
         first, last = DOCUMENTS.bounds(namespace)
         start = next_key(DOCUMENTS.key(namespace, progress.after_key)) if progress.after_key else first
         found = await self._store.range(start, last, limit=STEP_DOCUMENTS, keys_only=True)
@@ -158,14 +159,14 @@ class IndexBuilder:
         count = await self._store.transact(lambda tx: self._add(tx, namespace, progress.after_key, keys))
         self._metrics.built.labels(namespace).inc(count)
 
-    async def _add(self, tx: Transaction, namespace: str, after_key: str, keys: list[bytes]) -> int:
+    def _add(self, tx: Transaction, namespace: str, after_key: str, keys: list[bytes]) -> int:
         """Index these documents, as many as fit into a step. Those published since the phase began are in already:
         writing them again changes nothing, and nobody has to wait for more of them."""
-        state = await self._states.get(tx, namespace)
-        progress = await self._states.progress(tx, namespace)
+        state = self._states.get(tx, namespace)
+        progress = self._states.progress(tx, namespace)
         if state.phase != IndexState.BUILDING or progress.after_key != after_key:
             return 0  # Somebody else was faster.
-        records = await tx.get_many(keys)
+        records = tx.get_many(keys)
         count = write_count = 0
         for key in keys:
             name = str(unpack(key)[2])
@@ -186,9 +187,9 @@ class IndexBuilder:
     # -- what is out of date
 
     async def _renew(self, namespaces: list[str]) -> None:
-        async def renew(tx: Transaction) -> None:
+        def renew(tx: Transaction) -> None:
             for namespace in namespaces:
-                config = await self._namespaces.get(namespace, tx)
+                config = self._namespaces.read(tx, namespace)
                 is_wanted = config.preferred_engine == Engine.INDEX
                 self._states.enter(tx, namespace, IndexState.CLEARING, is_wanted=is_wanted)
 

@@ -5,7 +5,7 @@ that matches all the time is in exactly one of them, however it changes meanwhil
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -16,8 +16,7 @@ from holdfast.state.index_writer import index_key, index_prefix
 from holdfast.storage.errors import TransactionContended
 from holdfast.storage.keys import next_key
 from holdfast.storage.layers_pb2 import IndexState
-from holdfast.storage.port import RANGE_LIMIT_MAX, Store, Transaction
-from holdfast.storage.tables import Reader
+from holdfast.storage.port import RANGE_LIMIT_MAX, Store, View
 
 # Entries that are not in the order of keys have to be read all at once; more than this is as slow as a scan.
 SPAN_ENTRIES_MAX: Final = RANGE_LIMIT_MAX
@@ -52,10 +51,6 @@ class Batch(NamedTuple):
     keys: Sequence[tuple[str, bool]]
     end_key: str
     revision: int
-
-
-Range = Callable[[bytes, bytes, int], Awaitable[list[bytes]]]
-"""Up to so many keys of the store in [start, end)."""
 
 
 class IndexReader:
@@ -152,39 +147,33 @@ class IndexReader:
     # -- reading
 
     async def _batch(self, sources: Sources, after_key: str, chunk: int) -> Batch | None:
-        if not self._store.is_shared:
-            # It shows one moment to a reader that does not wait in between.
-            return await self._read(self._store, self._range, sources, after_key, chunk)
-
-        async def read(tx: Transaction) -> Batch | None:
-            async def range_of(start: bytes, end: bytes, limit: int) -> list[bytes]:
-                return [record.key for record in await tx.range(start, end, limit=limit, expected=True)]
-
-            return await self._read(tx, range_of, sources, after_key, chunk)
+        def read(view: View) -> Batch | None:
+            return self._read(view, sources, after_key, chunk)
 
         try:
-            return await self._store.transact(read, attempts_max=_ATTEMPTS_MAX)
+            return await self._store.view(read, attempts_max=_ATTEMPTS_MAX)
         except TransactionContended:
             return None
 
-    async def _read(
-        self, reader: Reader, range_of: Range, sources: Sources, after_key: str, chunk: int
-    ) -> Batch | None:
+    def _read(self, view: View, sources: Sources, after_key: str, chunk: int) -> Batch | None:
+        def keys_of(start: bytes, end: bytes, limit: int) -> list[bytes]:
+            return [record.key for record in view.range(start, end, limit=limit, expected=True)]
+
         revision = self._store.revision
-        state = await self._states.get(reader, self._namespace)
+        state = self._states.get(view, self._namespace)
         if state.phase != IndexState.READY:
             return None
         found: dict[bytes, bool] = {}
         after, end = after_key.encode(), b""
         for part in (*sources.postings, Postings(PARTIAL, is_exact=False)):
-            keys = await range_of(*self._postings_range(part, after_key), chunk)
+            keys = keys_of(*self._postings_range(part, after_key), chunk)
             head_bytes = len(self._prefix) + len(part.entry) + 1
             names = [key[head_bytes:-1] for key in keys]
             if len(names) == chunk:
                 end = min(end, names[-1]) if end else names[-1]
             _note(found, names, part.is_exact)
         for span in sources.spans:
-            keys = await range_of(self._prefix + span.start, self._prefix + span.end, SPAN_ENTRIES_MAX)
+            keys = keys_of(self._prefix + span.start, self._prefix + span.end, SPAN_ENTRIES_MAX)
             if len(keys) == SPAN_ENTRIES_MAX:
                 return None  # It has grown since it was chosen.
             # Names of keys are in lower case, so the last A is the one that opens the name.

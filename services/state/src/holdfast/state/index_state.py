@@ -13,8 +13,8 @@ from typing import Final
 from holdfast.state.query_engine import Engine, preferred_by_default
 from holdfast.storage.keys import next_key
 from holdfast.storage.layers_pb2 import IndexFormat, IndexProgress, IndexState
-from holdfast.storage.port import Store, Transaction
-from holdfast.storage.tables import Reader, Table
+from holdfast.storage.port import Store, Transaction, View
+from holdfast.storage.tables import Table
 
 STATES = Table("indexinfo", IndexState)
 PROGRESS = Table("indexprogress", IndexProgress)
@@ -34,13 +34,13 @@ class IndexStates:
             phase=IndexState.READY if is_wanted else IndexState.OFF, is_wanted=is_wanted
         )
 
-    async def get(self, reader: Reader, namespace: str) -> IndexState:
+    def get(self, view: View, namespace: str) -> IndexState:
         """Not to be changed. A namespace without a state was never turned on or off since its first document."""
-        return await STATES.get(reader, _STATE, namespace) or self._default
+        return STATES.get(view, _STATE, namespace) or self._default
 
-    async def want(self, tx: Transaction, namespace: str, *, is_wanted: bool) -> None:
+    def want(self, tx: Transaction, namespace: str, *, is_wanted: bool) -> None:
         """Turn the index of a namespace on or off."""
-        state = await self.get(tx, namespace)
+        state = self.get(tx, namespace)
         if state.is_wanted == is_wanted:
             return
         if is_wanted and state.phase == IndexState.OFF:
@@ -55,22 +55,22 @@ class IndexStates:
         STATES.put(tx, IndexState(phase=phase, is_wanted=is_wanted), _STATE, namespace)
         PROGRESS.delete(tx, namespace)
 
-    async def progress(self, reader: Reader, namespace: str) -> IndexProgress:
-        return await PROGRESS.get(reader, namespace) or IndexProgress()
+    def progress(self, view: View, namespace: str) -> IndexProgress:
+        return PROGRESS.get(view, namespace) or IndexProgress()
 
     def put_progress(self, tx: Transaction, namespace: str, progress: IndexProgress) -> None:
         PROGRESS.put(tx, progress, namespace)
 
-    async def unsettled(self, reader: Reader, after: str) -> tuple[list[str], str]:
+    def unsettled(self, view: View, after: str) -> tuple[list[str], str]:
         """Namespaces whose phase has work to do, from one page of all states, and where the next page begins."""
         start = next_key(STATES.key(_STATE, after)) if after else None
-        rows = await STATES.range(reader, _STATE, limit=_PAGE_NAMESPACES, start=start)
+        rows = STATES.range(view, _STATE, limit=_PAGE_NAMESPACES, start=start)
         names = [str(row.parts[1]) for row in rows if row.message.phase in _WORKING]
         return names, str(rows[-1].parts[1]) if len(rows) == _PAGE_NAMESPACES else ""
 
-    async def format(self, reader: Reader) -> str:
+    def format(self, view: View) -> str:
         """How the entries of this store were made; empty: nobody knows."""
-        found = await FORMATS.get(reader, _FORMAT)
+        found = FORMATS.get(view, _FORMAT)
         return "" if found is None else found.name
 
     def put_format(self, tx: Transaction, name: str) -> None:

@@ -70,7 +70,7 @@ class Summaries:
         return summary is None or summary.may_match(plan)
 
     async def _read(self, member: Member, etag: str) -> Summary | None:
-        found = await SUMMARIES.get(self._store, *member)
+        found = await SUMMARIES.fetch(self._store, *member)
         if found is None or (found.etag, found.format) != (etag, self._format):
             return None
         content = found.content
@@ -100,21 +100,21 @@ class Summaries:
     async def wanted(self, after: Member | None, limit: int) -> Sequence[Member]:
         """Up to `limit` of the documents that have no summary yet."""
         start = None if after is None else next_key(PENDING.key(_PENDING, *after))
-        rows = await PENDING.range(self._store, _PENDING, limit=limit, start=start)
+        rows = await PENDING.fetch_range(self._store, _PENDING, limit=limit, start=start)
         return [Member(str(row.parts[1]), str(row.parts[2])) for row in rows]
 
     async def is_wanted(self, member: Member) -> bool:
-        return await PENDING.get(self._store, _PENDING, *member) is not None
+        return await PENDING.fetch(self._store, _PENDING, *member) is not None
 
     async def has(self, member: Member, etag: str) -> bool:
-        found = await SUMMARIES.get(self._store, *member)
+        found = await SUMMARIES.fetch(self._store, *member)
         return found is not None and (found.etag, found.format) == (etag, self._format)
 
     async def drop_wanted(self, member: Member, etag: str) -> None:
         """There is a summary of this document already."""
 
-        async def drop(tx: Transaction) -> None:
-            document = await DOCUMENTS.get(tx, *member)
+        def drop(tx: Transaction) -> None:
+            document = DOCUMENTS.get(tx, *member)
             if document is not None and document.etag == etag:
                 PENDING.delete(tx, _PENDING, *member)
 
@@ -127,8 +127,8 @@ class Summaries:
                 await intake.write(encoded[start : start + INLINE_BYTES_MAX])
             content = await intake.finish()
 
-            async def put(tx: Transaction) -> bool:
-                document = await DOCUMENTS.get(tx, *member)
+            def put(tx: Transaction) -> bool:
+                document = DOCUMENTS.get(tx, *member)
                 if document is not None and is_large(document) and document.etag != etag:
                     return False  # The commit that replaced it wants a summary of its own.
                 PENDING.delete(tx, _PENDING, *member)

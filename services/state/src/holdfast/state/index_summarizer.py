@@ -149,7 +149,7 @@ class Summarizer:
         if not await self._summaries.is_wanted(member):
             self._tries.pop(member, None)
             return
-        document = await DOCUMENTS.get(self._store, *member)
+        document = await DOCUMENTS.fetch(self._store, *member)
         if document is None or not is_large(document):
             self._tries.pop(member, None)
             await self._summaries.put(member, "", b"")

@@ -45,12 +45,12 @@ class IndexWriter:
         self.summaries = Summaries(store, self.terms.format)
         self._known: OrderedDict[str, frozenset[bytes]] = OrderedDict()
 
-    async def publish(self, tx: Transaction, changes: Sequence[Change]) -> None:
+    def publish(self, tx: Transaction, changes: Sequence[Change]) -> None:
         """What a decision changes, up to what fits into its commit."""
         left = WRITES_MAX
         for change in changes:
             namespace = change.member.namespace
-            phase = (await self.states.get(tx, namespace)).phase
+            phase = self.states.get(tx, namespace).phase
             is_indexed = phase in (IndexState.READY, IndexState.BUILDING)
             if is_large(change.before) or is_large(change.after):
                 self._publish_large(tx, change, is_indexed=is_indexed)

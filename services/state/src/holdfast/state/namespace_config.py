@@ -5,8 +5,8 @@ from holdfast.state.errors import NamespaceConfigConflict, QueryEngineUnavailabl
 from holdfast.state.index_state import IndexStates
 from holdfast.state.query_engine import Engine, preferred_by_default
 from holdfast.storage.layers_pb2 import NamespaceConfig
-from holdfast.storage.port import Store, Transaction
-from holdfast.storage.tables import Reader, Table
+from holdfast.storage.port import Store, Transaction, View
+from holdfast.storage.tables import Table
 
 CONFIGS = Table("sys", NamespaceConfig)
 _KIND = "namespace"
@@ -34,9 +34,12 @@ class NamespaceService:
         self._index_states = IndexStates(store)
         self._preferred = preferred_by_default(store)
 
-    async def get(self, namespace: str, reader: Reader | None = None) -> NamespaceConfig:
+    async def get(self, namespace: str) -> NamespaceConfig:
+        return await self._store.view(lambda view: self.read(view, namespace))
+
+    def read(self, view: View, namespace: str) -> NamespaceConfig:
         """Without an ETag: nobody has stored one, these are the defaults."""
-        found = await CONFIGS.get(reader or self._store, _KIND, namespace)
+        found = CONFIGS.get(view, _KIND, namespace)
         return found or NamespaceConfig(preferred_engine=self._preferred, fallback_engine=NO_ENGINE)
 
     async def set(
@@ -47,8 +50,8 @@ class NamespaceService:
         An index that is turned on or off by it is built or cleared in the background.
         """
 
-        async def store(tx: Transaction) -> NamespaceConfig:
-            config = await self.get(namespace, tx)
+        def store(tx: Transaction) -> NamespaceConfig:
+            config = self.read(tx, namespace)
             if expected_etag and expected_etag != config.etag:
                 raise NamespaceConfigConflict("the configuration was changed by somebody else; read it again")
             config.preferred_engine = preferred or config.preferred_engine
@@ -56,7 +59,7 @@ class NamespaceService:
             config.etag = uuid7()
             CONFIGS.put(tx, config, _KIND, namespace)
             is_wanted = config.preferred_engine == Engine.INDEX
-            await self._index_states.want(tx, namespace, is_wanted=is_wanted)
+            self._index_states.want(tx, namespace, is_wanted=is_wanted)
             return config
 
         return await self._store.transact(store)

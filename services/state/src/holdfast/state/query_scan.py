@@ -28,7 +28,7 @@ Candidates = AsyncGenerator[Sequence[Candidate], None]
 async def scan(store: Store, namespace: str, after_key: str) -> Candidates:
     start: bytes | None = next_key(DOCUMENTS.key(namespace, after_key)) if after_key else None
     while True:
-        rows = await DOCUMENTS.range(store, namespace, limit=PAGE_DOCUMENTS, start=start)
+        rows = await DOCUMENTS.fetch_range(store, namespace, limit=PAGE_DOCUMENTS, start=start)
         found = [Candidate(str(row.parts[1]), row.message) for row in rows]
         visible = [
             candidate

@@ -98,7 +98,7 @@ class QueryService:
                 if held is None or is_large(
                     held
                 ):  # What a large one refers to may be gone before its turn comes.
-                    document = await DOCUMENTS.get(self._store, namespace, key)
+                    document = await DOCUMENTS.fetch(self._store, namespace, key)
                 if document is None or not is_visible(key, document):
                     continue
                 is_known = held is not None and held.etag == document.etag
@@ -152,9 +152,10 @@ class QueryService:
         """Nothing is ever pending: the index is as new as the query."""
         updated_at = format_utc(self._now_ns() // NANOS_PER_S * NANOS_PER_S) or ""
         metadata = {"index_pending": "false", "index_updated_at": updated_at}
-        state = await self._state.index.states.get(self._store, query.namespace)
+        states = self._state.index.states
+        state = await self._store.view(lambda view: states.get(view, query.namespace))
         if state.phase != IndexState.READY:
-            progress = await self._state.index.states.progress(self._store, query.namespace)
+            progress = await self._store.view(lambda view: states.progress(view, query.namespace))
             metadata["index_phase"] = IndexState.Phase.Name(state.phase).lower()
             metadata["index_documents"] = str(progress.document_count)
         return metadata

@@ -90,15 +90,15 @@ class DocumentRetention:
         async with self._at_once:
             return await self._store.transact(lambda tx: self._remove(tx, member))
 
-    async def _remove(self, tx: Transaction, member: Member) -> int | None:
+    def _remove(self, tx: Transaction, member: Member) -> int | None:
         """The bytes that are free now; None: there is no document, or its key is in use."""
-        document = await DOCUMENTS.get(tx, *member)
+        document = DOCUMENTS.get(tx, *member)
         if document is None or is_empty(document):
             return None
-        if not await self._is_unused(tx, member, document, self._retention.document_s):
+        if not self._is_unused(tx, member, document, self._retention.document_s):
             return None
-        attachments = await attachment_records.committed_of(tx, member) if document.attachment_count else []
-        await self._state.forget_document(tx, member, document, new_xid())
+        attachments = attachment_records.committed_of(tx, member) if document.attachment_count else []
+        self._state.forget_document(tx, member, document, new_xid())
         return document.content.size_bytes + sum(named.attachment.size_bytes for named in attachments)
 
     # -- what removals leave
@@ -113,15 +113,15 @@ class DocumentRetention:
     async def _forget_step(self, members: Sequence[Member]) -> int:
         return await self._store.transact(lambda tx: self._forget_removed(tx, members))
 
-    async def _forget_removed(self, tx: Transaction, members: Sequence[Member]) -> int:
+    def _forget_removed(self, tx: Transaction, members: Sequence[Member]) -> int:
         # One round trip instead of two for each.
-        await tx.get_many([table.key(*member) for member in members for table in (DOCUMENTS, LEASES)])
+        tx.get_many([table.key(*member) for member in members for table in (DOCUMENTS, LEASES)])
         count = 0
         for member in members:
-            document = await DOCUMENTS.get(tx, *member)
+            document = DOCUMENTS.get(tx, *member)
             if document is None or not is_empty(document):
                 tx.delete(empty_key(member))  # A stray entry: it would be looked at for ever.
-            elif await self._is_unused(tx, member, document, self._retention.key_s):
+            elif self._is_unused(tx, member, document, self._retention.key_s):
                 DOCUMENTS.delete(tx, *member)
                 tx.delete(empty_key(member))
                 count += 1
@@ -129,17 +129,15 @@ class DocumentRetention:
 
     # -- small parts
 
-    async def _is_unused(
-        self, tx: Transaction, member: Member, document: Document, retention_s: float
-    ) -> bool:
+    def _is_unused(self, tx: Transaction, member: Member, document: Document, retention_s: float) -> bool:
         """Read in the commit that acts on it: an acquire of the key meanwhile makes that a conflict."""
         if not self._is_past(document.updated_at_s, retention_s):
             return False
-        lease = await LEASES.get(tx, *member)
+        lease = LEASES.get(tx, *member)
         if lease is not None and not self._is_idle(lease, retention_s):
             return False
         place = message_of_state(member)
-        return place is None or not await is_message_there(tx, place)
+        return place is None or not is_message_there(tx, place)
 
     def _is_idle(self, lease: Lease, retention_s: float) -> bool:
         """It is not held, so no transaction has staged anything for it."""

@@ -38,14 +38,14 @@ class StateService:
 
     async def get_public(self, member: Member) -> View:
         """What is committed, for everybody; never what somebody has staged."""
-        document = await DOCUMENTS.get(self._store, *member)
+        document = await DOCUMENTS.fetch(self._store, *member)
         return staging.committed_view(document or NOTHING)
 
     async def get_leased(self, member: Member, claim: Claim, expectation: Expectation = ANYTHING) -> View:
         """What the holder of the lease sees: its own staged changes over what is committed."""
 
-        async def read(tx: Transaction) -> View:
-            holding = await self._held(tx, member, claim)
+        def read(tx: Transaction) -> View:
+            holding = self._held(tx, member, claim)
             staging.check(expectation, holding.document, holding.stage)
             return staging.staged_view(holding.document, holding.stage)
 
@@ -92,10 +92,10 @@ class StateService:
         expectation: Expectation,
         is_hidden: bool | None = None,
     ) -> View:
-        async def update(tx: Transaction) -> View:
-            holding = await self._held(tx, member, claim)
+        def update(tx: Transaction) -> View:
+            holding = self._held(tx, member, claim)
             staging.check(expectation, holding.document, holding.stage)
-            return await _stage_content(tx, holding, content, is_hidden)
+            return _stage_content(tx, holding, content, is_hidden)
 
         view = await self._store.transact(update)
         if failpoint.ARMED:
@@ -107,20 +107,20 @@ class StateService:
     ) -> View | None:
         """As update, if the holder still sees what it saw; None if it does not."""
 
-        async def replace(tx: Transaction) -> View | None:
-            holding = await self._held(tx, member, claim)
+        def replace(tx: Transaction) -> View | None:
+            holding = self._held(tx, member, claim)
             if staging.staged_view(holding.document, holding.stage) != seen:
                 return None
-            return await _stage_content(tx, holding, content, is_hidden)
+            return _stage_content(tx, holding, content, is_hidden)
 
         return await self._store.transact(replace)
 
     async def hide(self, member: Member, claim: Claim, is_hidden: bool, expectation: Expectation) -> View:
-        async def hide(tx: Transaction) -> View:
-            holding = await self._held(tx, member, claim)
+        def hide(tx: Transaction) -> View:
+            holding = self._held(tx, member, claim)
             staging.check(expectation, holding.document, holding.stage)
             staged = staging.hidden(holding.document, holding.stage, is_hidden)
-            await write_stage(tx, holding, staged)
+            write_stage(tx, holding, staged)
             return staging.staged_view(holding.document, staged)
 
         return await self._store.transact(hide)
@@ -128,87 +128,85 @@ class StateService:
     async def remove(self, member: Member, claim: Claim, expectation: Expectation) -> tuple[bool, int]:
         """Whether there was something to remove, and the version that its removal will have."""
 
-        async def remove(tx: Transaction) -> tuple[bool, int]:
-            holding = await self._held(tx, member, claim)
+        def remove(tx: Transaction) -> tuple[bool, int]:
+            holding = self._held(tx, member, claim)
             staging.check(expectation, holding.document, holding.stage)
             staged = staging.removed(holding.document, holding.stage)
             if staged is None:
                 return False, holding.version
-            await attachment_records.drop_staged(tx, holding.lease.txn_id, member, holding.stage)
-            await write_stage(tx, holding, staged)
+            attachment_records.drop_staged(tx, holding.lease.txn_id, member, holding.stage)
+            write_stage(tx, holding, staged)
             return True, staged.version
 
         return await self._store.transact(remove)
 
     # -- the resource manager's side
 
-    async def apply(
-        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
-    ) -> None:
+    def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         """Publish or drop what the transaction staged."""
         is_charged = False
         changes: list[Change] = []
         for member in members:
-            stage = await STAGES.get(tx, txn_id, *member)
+            stage = STAGES.get(tx, txn_id, *member)
             if stage is None:
                 continue
             if not (failpoint.ARMED and failpoint.hit("state.apply.stays_staged")):
                 STAGES.delete(tx, txn_id, *member)
             is_charged = is_charged or bool(stage.charged_bytes)
-            await attachment_records.apply(tx, txn_id, member, stage, decision)
+            attachment_records.apply(tx, txn_id, member, stage, decision)
             if decision is Decision.COMMIT:
-                document = await DOCUMENTS.get(tx, *member) or NOTHING
+                document = DOCUMENTS.get(tx, *member) or NOTHING
                 published = staging.published(document, stage, self._clock.now_ms() // 1000)
                 DOCUMENTS.put(tx, published, *member, blobs=staging.blobs_of(published))
                 note_emptiness(tx, member, document, published)
                 changes.append(Change(member, document, published))
         if changes:
-            await self.index.publish(tx, changes)
+            self.index.publish(tx, changes)
         if is_charged:
             STAGE_COSTS.delete(tx, txn_id)
 
-    async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
         """What is staged lives as long as its lease."""
         return expires_at_ms
 
     # -- documents that belong to something of another service
 
-    async def open_sidecar(self, tx: Transaction, member: Member) -> None:
+    def open_sidecar(self, tx: Transaction, member: Member) -> None:
         """A document without content that queries do not show, unless there is one already."""
-        if await DOCUMENTS.get(tx, *member) is None:
+        if DOCUMENTS.get(tx, *member) is None:
             DOCUMENTS.put(tx, Document(is_hidden=True), *member)
 
-    async def forget_sidecar(self, tx: Transaction, member: Member, txn_id: str) -> None:
+    def forget_sidecar(self, tx: Transaction, member: Member, txn_id: str) -> None:
         """The document goes, and all that belongs to it or is staged for it under this transaction."""
-        await self.apply(tx, txn_id, Decision.ROLLBACK, [member])
-        document = await DOCUMENTS.get(tx, *member)
+        self.apply(tx, txn_id, Decision.ROLLBACK, [member])
+        document = DOCUMENTS.get(tx, *member)
         if document is not None:
-            await self.forget_document(tx, member, document, txn_id)
+            self.forget_document(tx, member, document, txn_id)
 
-    async def forget_document(self, tx: Transaction, member: Member, document: Document, txn_id: str) -> None:
+    def forget_document(self, tx: Transaction, member: Member, document: Document, txn_id: str) -> None:
         """As a removal, under a transaction id that has staged nothing; and not even the version is left."""
         removal = staging.removed(document, Stage(version=document.version))
         assert removal is not None, "something staged can always be removed"
         STAGES.put(tx, removal, txn_id, *member)
-        await self.apply(tx, txn_id, Decision.COMMIT, [member])
+        self.apply(tx, txn_id, Decision.COMMIT, [member])
         DOCUMENTS.delete(tx, *member)
         tx.delete(empty_key(member))
 
     # -- small parts
 
-    async def _held(self, tx: Transaction, member: Member, claim: Claim) -> Holding:
-        return await read_holding(tx, member, claim, self._clock.now_ms())
+    def _held(self, tx: Transaction, member: Member, claim: Claim) -> Holding:
+        return read_holding(tx, member, claim, self._clock.now_ms())
 
     def _intake(self, member: Member) -> Intake:
         return Intake(self._store.blobs, _blob_context(member))
 
 
-async def _stage_content(tx: Transaction, holding: Holding, content: Content, is_hidden: bool | None) -> View:
+def _stage_content(tx: Transaction, holding: Holding, content: Content, is_hidden: bool | None) -> View:
     document = holding.document
     staged = staging.updated(document, holding.stage, payload_of(content), content.sha256.hex())
     if is_hidden is not None:
         staged = staging.hidden(document, staged, is_hidden)
-    await write_stage(tx, holding, staged)
+    write_stage(tx, holding, staged)
     return staging.staged_view(document, staged)
 
 

@@ -61,81 +61,79 @@ class Coordinator:
 
     # -- the port of the services
 
-    async def end(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
+    def end(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         for manager in self._managers:
-            await manager.apply(tx, txn_id, decision, members)
+            manager.apply(tx, txn_id, decision, members)
 
-    async def decide(
-        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]
-    ) -> None:
+    def decide(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         if self.lead is not None and self.lead.is_clustered:
             raise SettledByLeader(self.lead, txn_id, decision)
-        record = await RECORDS.get(tx, txn_id)
+        record = RECORDS.get(tx, txn_id)
         if record is None:
-            await self.end(tx, txn_id, decision, members)
+            self.end(tx, txn_id, decision, members)
             self._mark(tx, txn_id, TxnMarker(state=decision.value))
             self.metrics.recorded(tx, State(decision.value))
             return
         rules.hold(record, self.located(members))
-        await self.follow(tx, txn_id, record, decision)
+        self.follow(tx, txn_id, record, decision)
 
-    async def abandon(
+    def abandon(
         self, tx: Transaction, txn_id: str, members: Sequence[Member]
     ) -> Callable[[], Awaitable[None]] | None:
         if self.lead is not None and self.lead.is_clustered:
-            return SettledByLeader(self.lead, txn_id, Decision.ROLLBACK).settle
-        await self.decide(tx, txn_id, Decision.ROLLBACK, members)
+            return SettledByLeader(self.lead, txn_id, Decision.ROLLBACK).resolve
+        self.decide(tx, txn_id, Decision.ROLLBACK, members)
         return None
 
-    async def decided(self, tx: Transaction, txn_id: str) -> Decision | None:
-        marker = await MARKERS.get(tx, txn_id)
+    def decided(self, tx: Transaction, txn_id: str) -> Decision | None:
+        marker = MARKERS.get(tx, txn_id)
         return None if marker is None else rules.state_of(marker).decision
 
-    async def join(
+    def join(
         self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member], joining: Member
     ) -> int:
         check_room(members)
         is_led = self.lead is not None and self.lead.is_clustered
-        if self.lead is not None and is_led and not is_enlisted(await RECORDS.get(tx, txn_id), joining):
+        if self.lead is not None and is_led and not is_enlisted(RECORDS.get(tx, txn_id), joining):
             raise EnlistedAtLeader(self.lead, txn_id, expires_at_ms, [*members, joining])
-        last_ms = await self.keep(tx, txn_id, expires_at_ms, members)
+        last_ms = self.keep(tx, txn_id, expires_at_ms, members)
         if last_ms > expires_at_ms:
-            await self.keep(tx, txn_id, last_ms, members)
+            self.keep(tx, txn_id, last_ms, members)
         return last_ms
 
-    async def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
         if self.lead is not None and self.lead.is_clustered and expires_at_ms:
-            record = await RECORDS.get(tx, txn_id)
+            record = RECORDS.get(tx, txn_id)
             if record is not None and record.expires_at_ms < expires_at_ms:
                 raise EnlistedAtLeader(self.lead, txn_id, expires_at_ms, members)
         last_ms = expires_at_ms
         for manager in self._managers:
-            last_ms = max(last_ms, await manager.keep(tx, txn_id, expires_at_ms, members))
+            last_ms = max(last_ms, manager.keep(tx, txn_id, expires_at_ms, members))
         return last_ms
 
     # -- what decisions by name are made of
 
-    async def known(self, tx: Transaction, txn_id: str) -> tuple[TxnRecord | None, TxnMarker | None]:
+    def known(self, tx: Transaction, txn_id: str) -> tuple[TxnRecord | None, TxnMarker | None]:
         """What is recorded, with everybody who holds a lease of the transaction; without both, its marker."""
-        record = await RECORDS.get(tx, txn_id)
-        held = await held_members(tx, txn_id)
+        record = RECORDS.get(tx, txn_id)
+        held = held_members(tx, txn_id)
         if record is None and held:
             record = TxnRecord()
         if record is not None:
             rules.hold(record, self.located(held))
             return record, None
-        marker = await MARKERS.get(tx, txn_id)
+        marker = MARKERS.get(tx, txn_id)
         is_over = marker is not None and marker.expires_at_ms <= self._clock.now_ms()
         return None, None if is_over else marker
 
-    async def follow(self, tx: Transaction, txn_id: str, record: TxnRecord, decision: Decision) -> State:
+    def follow(self, tx: Transaction, txn_id: str, record: TxnRecord, decision: Decision) -> State:
         """A lease ends: what is decided already counts, whatever its holder asks for."""
         is_decided = rules.state_of(record) is not State.PENDING
         if not is_decided:
             record.state = decision.value
-        return await self.advance(tx, txn_id, record, is_decided=is_decided)
+        return self.advance(tx, txn_id, record, is_decided=is_decided)
 
-    async def advance(self, tx: Transaction, txn_id: str, record: TxnRecord, *, is_decided: bool) -> State:
+    def advance(self, tx: Transaction, txn_id: str, record: TxnRecord, *, is_decided: bool) -> State:
         """Store a record as it is now: a pending one waits, a decided one is applied here and goes when all is.
 
         `is_decided`: it was decided before, so nobody is left to be told of a message whose time ran out meanwhile.
@@ -148,7 +146,7 @@ class Coordinator:
             record.expires_at_ms = record.expires_at_ms or end_ms(now_ms, self._record_ttl_s)
             record.expires_at_ms = min(record.expires_at_ms, end_ms(now_ms, RECORD_TTL_S_MAX))
             # All who hold a lease of it belong to it from now on.
-            await self.keep(tx, txn_id, 0, await held_members(tx, txn_id))
+            self.keep(tx, txn_id, 0, held_members(tx, txn_id))
             self._put(tx, txn_id, record, due_at_ms=record.expires_at_ms)
             return state
         if not is_decided:
@@ -156,10 +154,10 @@ class Coordinator:
             self.metrics.recorded(tx, state)
         members = rules.local_members(record, self.backend_hash)
         if members and self._managers:
-            await self._apply(tx, txn_id, state.decision, members, is_decided=is_decided)
+            self._apply(tx, txn_id, state.decision, members, is_decided=is_decided)
             rules.mark_applied(record, self.backend_hash)
         elif state is State.COMMIT and not is_decided:
-            await self._check_messages(tx, txn_id, members)
+            self._check_messages(tx, txn_id, members)
         self.finish(tx, txn_id, record)
         return state
 
@@ -176,14 +174,14 @@ class Coordinator:
         record.tries += 1
         self._put(tx, txn_id, record, due_at_ms=self._clock.now_ms() + _pause_ms(record.tries))
 
-    async def _check_messages(self, tx: Transaction, txn_id: str, members: Sequence[Member]) -> None:
+    def _check_messages(self, tx: Transaction, txn_id: str, members: Sequence[Member]) -> None:
         """A decision that is brought to others cannot be refused by them, so it is refused before it is one."""
         now_ms = self._clock.now_ms()
         for member in members:
-            if await is_message_lost(tx, txn_id, member, now_ms):
+            if is_message_lost(tx, txn_id, member, now_ms):
                 raise MessageNotHeld("the transaction no longer holds this message; it stays in its queue")
 
-    async def _apply(
+    def _apply(
         self,
         tx: Transaction,
         txn_id: str,
@@ -193,19 +191,19 @@ class Coordinator:
         is_decided: bool,
     ) -> None:
         if is_decided:
-            members = await self._without_lapsed(tx, txn_id, members)
-        await self.end(tx, txn_id, decision, members)
+            members = self._without_lapsed(tx, txn_id, members)
+        self.end(tx, txn_id, decision, members)
 
-    async def _without_lapsed(self, tx: Transaction, txn_id: str, members: Sequence[Member]) -> list[Member]:
+    def _without_lapsed(self, tx: Transaction, txn_id: str, members: Sequence[Member]) -> list[Member]:
         """Messages whose time is over go back to their queue, whatever is decided."""
         now_ms = self._clock.now_ms()
         lapsed = [
             member
             for member in members
-            if message_place(member) and await leased_until_ms(tx, txn_id, member) <= now_ms
+            if message_place(member) and leased_until_ms(tx, txn_id, member) <= now_ms
         ]
         if lapsed:
-            await self.end(tx, txn_id, Decision.ROLLBACK, lapsed)
+            self.end(tx, txn_id, Decision.ROLLBACK, lapsed)
         return [member for member in members if member not in lapsed]
 
     def located(self, members: Sequence[Member]) -> list[Participant]:

@@ -64,13 +64,13 @@ class Decisions:
         """Record what is asked for, if it may be, and apply it; returns what is recorded."""
         located = ask._replace(participants=[self.located(one) for one in ask.participants])
 
-        async def decide(tx: Transaction) -> Outcome:
-            record, marker = await self._coordinator.known(tx, txn_id)
+        def decide(tx: Transaction) -> Outcome:
+            record, marker = self._coordinator.known(tx, txn_id)
             found = rules.recorded(record, marker, located)
             if isinstance(found, TxnMarker):
                 return Outcome(rules.state_of(found))
             is_decided = record is not None and rules.state_of(record) is not State.PENDING
-            return await self._advance(tx, txn_id, found, is_decided=is_decided)
+            return self._advance(tx, txn_id, found, is_decided=is_decided)
 
         with watched(self._metrics.decide, "decide", txn_id):
             return await self._bring(txn_id, await self._store.transact(decide))
@@ -78,11 +78,11 @@ class Decisions:
     async def settle(self, txn_id: str, decision: Decision) -> State:
         """A lease of the transaction ends in another process, and with it the transaction."""
 
-        async def settle(tx: Transaction) -> Outcome:
-            record, marker = await self._coordinator.known(tx, txn_id)
+        def settle(tx: Transaction) -> Outcome:
+            record, marker = self._coordinator.known(tx, txn_id)
             if record is None:
                 return Outcome(State(decision.value) if marker is None else rules.state_of(marker))
-            state = await self._coordinator.follow(tx, txn_id, record, decision)
+            state = self._coordinator.follow(tx, txn_id, record, decision)
             return Outcome(state, record)
 
         with watched(self._metrics.decide, "decide", txn_id):
@@ -98,30 +98,30 @@ class Decisions:
     async def apply(self, txn_id: str) -> State:
         """Apply what is recorded, without a word on what it should be."""
 
-        async def apply(tx: Transaction) -> Outcome:
-            record, marker = await self._coordinator.known(tx, txn_id)
+        def apply(tx: Transaction) -> Outcome:
+            record, marker = self._coordinator.known(tx, txn_id)
             if record is None:
                 return _marked(marker)
             if rules.state_of(record) is State.PENDING:
                 raise TxnPending("transaction decision not recorded")
-            return await self._advance(tx, txn_id, record, is_decided=True)
+            return self._advance(tx, txn_id, record, is_decided=True)
 
         return await self._bring(txn_id, await self._store.transact(apply))
 
     async def replay(self, txn_id: str, *, term: int = 0, may_end: bool = True) -> State:
         """Apply what is recorded again; a pending transaction whose time is over is rolled back by who `may_end` it."""
 
-        async def replay(tx: Transaction) -> Outcome:
-            record, marker = await self._coordinator.known(tx, txn_id)
+        def replay(tx: Transaction) -> Outcome:
+            record, marker = self._coordinator.known(tx, txn_id)
             if record is None:
                 return _marked(marker)
             is_decided = rules.state_of(record) is not State.PENDING
             if not is_decided:
-                if not may_end or not await self._is_over(tx, txn_id, record):
+                if not may_end or not self._is_over(tx, txn_id, record):
                     return Outcome(State.PENDING)
                 record.state = State.ROLLBACK
             record.term = max(record.term, term)
-            return await self._advance(tx, txn_id, record, is_decided=is_decided)
+            return self._advance(tx, txn_id, record, is_decided=is_decided)
 
         with watched(self._metrics.replay, "replay", txn_id):
             outcome = await self._store.transact(replay)
@@ -131,11 +131,11 @@ class Decisions:
     async def overdue(self, txn_id: str) -> list[Member] | None:
         """Who takes part here in a pending transaction whose time is over; None: it is not."""
 
-        async def overdue(tx: Transaction) -> list[Member] | None:
-            record, _ = await self._coordinator.known(tx, txn_id)
+        def overdue(tx: Transaction) -> list[Member] | None:
+            record, _ = self._coordinator.known(tx, txn_id)
             if record is None or rules.state_of(record) is not State.PENDING:
                 return None
-            is_over = await self._is_over(tx, txn_id, record)
+            is_over = self._is_over(tx, txn_id, record)
             return rules.local_members(record, self.backend_hash) if is_over else None
 
         return await self._store.transact(overdue)
@@ -147,13 +147,13 @@ class Decisions:
     async def postpone(self, due: Due) -> TxnRecord | None:
         """What is due and not this node's to end: it is due again later. None: there is nothing to do yet."""
 
-        async def postpone(tx: Transaction) -> TxnRecord | None:
-            record = await RECORDS.get(tx, due.txn_id)
+        def postpone(tx: Transaction) -> TxnRecord | None:
+            record = RECORDS.get(tx, due.txn_id)
             if record is None or record.due_at_ms != due.at_ms:
                 tx.delete(due.key)
                 return None
             if rules.state_of(record) is State.PENDING:
-                until_ms = await self.lives_until_ms(tx, due.txn_id, record)
+                until_ms = self.lives_until_ms(tx, due.txn_id, record)
                 if until_ms > self._clock.now_ms():
                     put_record(tx, due.txn_id, record, due_at_ms=until_ms)
                     return None
@@ -171,39 +171,39 @@ class Decisions:
         """For the sweep: go on with what is due. A stale entry of the order goes."""
         metrics = self._metrics
 
-        async def resume(tx: Transaction) -> Outcome:
-            record = await RECORDS.get(tx, due.txn_id)
+        def resume(tx: Transaction) -> Outcome:
+            record = RECORDS.get(tx, due.txn_id)
             if record is None or record.due_at_ms != due.at_ms:
                 tx.delete(due.key)
                 return Outcome(State.PENDING)
             is_decided = rules.state_of(record) is not State.PENDING
             if not is_decided:
-                until_ms = await self.lives_until_ms(tx, due.txn_id, record)
+                until_ms = self.lives_until_ms(tx, due.txn_id, record)
                 if until_ms > self._clock.now_ms():
                     put_record(tx, due.txn_id, record, due_at_ms=until_ms)
                     return Outcome(State.PENDING)
                 record.state = State.ROLLBACK
                 tx.after_commit(lambda _: metrics.swept("pending_expired"))
             record.term = max(record.term, term)
-            rules.hold(record, self._coordinator.located(await held_members(tx, due.txn_id)))
-            return await self._advance(tx, due.txn_id, record, is_decided=is_decided)
+            rules.hold(record, self._coordinator.located(held_members(tx, due.txn_id)))
+            return self._advance(tx, due.txn_id, record, is_decided=is_decided)
 
         outcome = await self._store.transact(resume)
         problems = await self._round(due.txn_id, outcome)
         if outcome.state is not State.PENDING:
             metrics.swept("failed" if problems else "applied")
 
-    async def lives_until_ms(self, tx: Transaction, txn_id: str, record: TxnRecord) -> int:
+    def lives_until_ms(self, tx: Transaction, txn_id: str, record: TxnRecord) -> int:
         """A pending transaction lives as long as the last lease of it, or as it was told to."""
-        held = await held_members(tx, txn_id)
-        return max(record.expires_at_ms, await last_lease_ends_ms(tx, txn_id, held))
+        held = held_members(tx, txn_id)
+        return max(record.expires_at_ms, last_lease_ends_ms(tx, txn_id, held))
 
-    async def _is_over(self, tx: Transaction, txn_id: str, record: TxnRecord) -> bool:
-        return await self.lives_until_ms(tx, txn_id, record) <= self._clock.now_ms()
+    def _is_over(self, tx: Transaction, txn_id: str, record: TxnRecord) -> bool:
+        return self.lives_until_ms(tx, txn_id, record) <= self._clock.now_ms()
 
-    async def _advance(self, tx: Transaction, txn_id: str, record: TxnRecord, *, is_decided: bool) -> Outcome:
+    def _advance(self, tx: Transaction, txn_id: str, record: TxnRecord, *, is_decided: bool) -> Outcome:
         freed = rules.local_members(record, self.backend_hash)
-        state = await self._coordinator.advance(tx, txn_id, record, is_decided=is_decided)
+        state = self._coordinator.advance(tx, txn_id, record, is_decided=is_decided)
         if state is not State.PENDING:
             tx.after_commit(lambda _: self._freer.freed(freed))
         return Outcome(state, record)
@@ -241,8 +241,8 @@ class Decisions:
     async def _finish(self, txn_id: str, brought: TxnRecord, islands: Sequence[str]) -> TxnRecord | None:
         """Mark what was reached; the record that is left, if any."""
 
-        async def finish(tx: Transaction) -> TxnRecord | None:
-            record = await RECORDS.get(tx, txn_id)
+        def finish(tx: Transaction) -> TxnRecord | None:
+            record = RECORDS.get(tx, txn_id)
             if record is None:
                 return None
             rules.mark_brought(record, brought, islands)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.storage.resource import Decision, Member
-from holdfast.storage.transact import Elsewhere
+from holdfast.storage.transact import NeedsCoordinator
 from holdfast.txn.rules import State
 
 
@@ -21,7 +21,7 @@ class Led(Protocol):
     async def enlist(self, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> None: ...
 
 
-class SettledByLeader(Elsewhere):
+class SettledByLeader(NeedsCoordinator):
     """A transaction of the cluster ends: the leader decides, outside of any storage transaction."""
 
     def __init__(self, lead: Led, txn_id: str, decision: Decision) -> None:
@@ -30,11 +30,11 @@ class SettledByLeader(Elsewhere):
         self._txn_id = txn_id
         self._decision = decision
 
-    async def settle(self) -> None:
+    async def resolve(self) -> None:
         await self._lead.settle(self._txn_id, self._decision)
 
 
-class EnlistedAtLeader(Elsewhere):
+class EnlistedAtLeader(NeedsCoordinator):
     """Somebody joins a transaction of the cluster, or lives longer than the leader knows."""
 
     def __init__(self, lead: Led, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> None:
@@ -44,5 +44,5 @@ class EnlistedAtLeader(Elsewhere):
         self._expires_at_ms = expires_at_ms
         self._members = members
 
-    async def settle(self) -> None:
+    async def resolve(self) -> None:
         await self._lead.enlist(self._txn_id, self._expires_at_ms, self._members)

@@ -32,7 +32,7 @@ class Listed(NamedTuple):
 
 async def list_transactions(store: Store, clock: Clock, limit: int) -> tuple[list[Listed], bool]:
     """Those with a record, then those known by their leases alone; and whether there are more."""
-    rows = await RECORDS.range(store, limit=limit + 1)
+    rows = await RECORDS.fetch_range(store, limit=limit + 1)
     known = {str(row.parts[0]): row.message for row in rows}
     held = await _held(store, limit + 1)
     for txn_id, members in held.items():
@@ -49,7 +49,7 @@ async def in_doubt(store: Store, now_s: int) -> tuple[int, int]:
 
     Ids begin with the time, so the oldest come first.
     """
-    rows = await RECORDS.range(store, limit=LIMIT_MAX)
+    rows = await RECORDS.fetch_range(store, limit=LIMIT_MAX)
     doubtful = [one for row in rows if (one := _listed(str(row.parts[0]), row.message, now_s)).is_in_doubt]
     return len(doubtful), max((one.age_s for one in doubtful), default=0)
 

@@ -40,14 +40,14 @@ class MemberTable:
         self._keeps_all = keeps_all
 
     async def roster(self, now_ms: int) -> Roster:
-        return _roster(await _MEMBERS.range(self._store, _KIND, limit=MEMBERS_MAX), now_ms)
+        return _roster(await _MEMBERS.fetch_range(self._store, _KIND, limit=MEMBERS_MAX), now_ms)
 
     async def announce(self, identity: str, endpoint: str, now_ms: int) -> int:
         """Returns until when the member is known, unless it says so again."""
         expires_at_ms = now_ms + self._ttl_ms
 
-        async def write(tx: Transaction) -> None:
-            rows = await _MEMBERS.range(tx, _KIND, limit=MEMBERS_MAX)
+        def write(tx: Transaction) -> None:
+            rows = _MEMBERS.range(tx, _KIND, limit=MEMBERS_MAX)
             if len(rows) >= MEMBERS_MAX and not any(row.parts[1] == identity for row in rows):
                 raise ClusterUnavailable(f"the cluster has {MEMBERS_MAX} members, which is the limit")
             for row in rows:
@@ -62,8 +62,8 @@ class MemberTable:
     async def leave(self, identity: str, now_ms: int) -> None:
         """Remembered, so that a fixed quorum no longer counts it. Unknown members have nothing to leave."""
 
-        async def write(tx: Transaction) -> None:
-            member = await _MEMBERS.get(tx, _KIND, identity)
+        def write(tx: Transaction) -> None:
+            member = _MEMBERS.get(tx, _KIND, identity)
             if member is None or member.has_left:
                 return
             member.has_left, member.updated_at_ms, member.expires_at_ms = True, now_ms, now_ms

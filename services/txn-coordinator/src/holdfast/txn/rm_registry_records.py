@@ -31,24 +31,24 @@ class RmTable:
         self._store = store
 
     async def backends(self) -> list[Backend]:
-        rows = await _MANAGERS.range(self._store, _KIND, limit=BACKENDS_MAX)
+        rows = await _MANAGERS.fetch_range(self._store, _KIND, limit=BACKENDS_MAX)
         return [_backend(str(row.parts[1]), row.message) for row in rows]
 
     async def endpoints(self, backend_hash: str) -> tuple[str, ...]:
-        found = await _MANAGERS.get(self._store, _KIND, backend_hash)
+        found = await _MANAGERS.fetch(self._store, _KIND, backend_hash)
         return tuple(found.endpoints) if found is not None else ()
 
     async def add(self, backend_hash: str, endpoint: str, now_ms: int) -> tuple[Backend, bool]:
         """The backend as it is now, and whether anything changed."""
 
-        async def write(tx: Transaction) -> tuple[Backend, bool]:
-            found = await _MANAGERS.get(tx, _KIND, backend_hash)
+        def write(tx: Transaction) -> tuple[Backend, bool]:
+            found = _MANAGERS.get(tx, _KIND, backend_hash)
             if found is not None and endpoint in found.endpoints:
                 return _backend(backend_hash, found), False
             manager = found or TcResourceManager()
             if len(manager.endpoints) >= ENDPOINTS_MAX:
                 raise RmUnavailable(f"this backend has {ENDPOINTS_MAX} endpoints, which is the limit")
-            if found is None and len(await _MANAGERS.range(tx, _KIND, limit=BACKENDS_MAX)) >= BACKENDS_MAX:
+            if found is None and len(_MANAGERS.range(tx, _KIND, limit=BACKENDS_MAX)) >= BACKENDS_MAX:
                 raise RmUnavailable(f"the registry has {BACKENDS_MAX} backends, which is the limit")
             endpoints = sorted({*manager.endpoints, endpoint})
             manager = TcResourceManager(endpoints=endpoints, updated_at_ms=now_ms)
@@ -60,8 +60,8 @@ class RmTable:
     async def remove(self, backend_hash: str, endpoint: str, now_ms: int) -> tuple[Backend, bool]:
         """The backend as it is now, and whether anything changed."""
 
-        async def write(tx: Transaction) -> tuple[Backend, bool]:
-            found = await _MANAGERS.get(tx, _KIND, backend_hash)
+        def write(tx: Transaction) -> tuple[Backend, bool]:
+            found = _MANAGERS.get(tx, _KIND, backend_hash)
             if found is None or endpoint not in found.endpoints:
                 return _backend(backend_hash, found or TcResourceManager(updated_at_ms=now_ms)), False
             endpoints = [one for one in found.endpoints if one != endpoint]

@@ -109,9 +109,9 @@ class Sweep:
                 warn_unless_told(_log, "txn.resume.failed", error, txn_id=due.txn_id)
 
     async def _forget(self, dues: list[Due]) -> None:
-        async def forget(tx: Transaction) -> None:
+        def forget(tx: Transaction) -> None:
             for due in dues:
-                marker = await MARKERS.get(tx, due.txn_id)
+                marker = MARKERS.get(tx, due.txn_id)
                 if marker is not None and marker.expires_at_ms == due.at_ms:
                     MARKERS.delete(tx, due.txn_id)
                 tx.delete(due.key)

@@ -44,15 +44,15 @@ class StoredTerms:
 
     async def highest(self) -> Term:
         """This node's own; if it is new here, the highest of all, since their terms stand in stored decisions."""
-        own = await _TERMS.get(self._store, _KIND, self._node_id)
+        own = await _TERMS.fetch(self._store, _KIND, self._node_id)
         if own is not None:
             return Term(own.term, own.leader_id)
-        rows = await _TERMS.range(self._store, _KIND, limit=RANGE_LIMIT_MAX)
+        rows = await _TERMS.fetch_range(self._store, _KIND, limit=RANGE_LIMIT_MAX)
         return Term(max((row.message.term for row in rows), default=0))
 
     async def raise_to(self, term: Term) -> None:
-        async def write(tx: Transaction) -> None:
-            found = await _TERMS.get(tx, _KIND, self._node_id)
+        def write(tx: Transaction) -> None:
+            found = _TERMS.get(tx, _KIND, self._node_id)
             if found is None or term.is_news_to(Term(found.term, found.leader_id)):
                 _TERMS.put(tx, TcTerm(term=term.number, leader_id=term.leader_id), _KIND, self._node_id)
 

@@ -28,10 +28,11 @@ from holdfast.storage.port import (
     Snapshot,
     SnapshotRecord,
     Store,
+    View,
     Watch,
 )
 from holdfast.storage.store_clock import StoreClock
-from holdfast.storage.transact import TransactMixin
+from holdfast.storage.transact import Fetched, Missing, RangeRead, TransactMixin
 
 STEP_RECORDS = (
     64  # Sealed or opened between two looks of the event loop: about a millisecond of small values.
@@ -50,19 +51,23 @@ _BARE_TABLE = pack(("index",))
 class Backend(Store, Protocol):
     """A store with the hooks that transactions read through (`TransactMixin`)."""
 
-    async def _tx_get(self, key: bytes) -> Record | None: ...
+    def _tx_get(self, key: bytes, fetched: Fetched) -> Record | None: ...
 
-    async def _tx_get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]: ...
+    def _tx_get_many(self, keys: Sequence[bytes], fetched: Fetched) -> dict[bytes, Record]: ...
 
-    async def _tx_range(
-        self, start: bytes, end: bytes | None, *, limit: int, reverse: bool
-    ) -> tuple[list[Record], int]: ...
+    def _tx_range(self, read: RangeRead, fetched: Fetched) -> tuple[list[Record], int]: ...
+
+    def _tx_prefetch(self, keys: Sequence[bytes], fetched: Fetched) -> None: ...
+
+    async def _fetch(self, missing: Missing, fetched: Fetched) -> None: ...
+
+    def _durable_view(self) -> View | None: ...
 
     def _read_stamp(self) -> int: ...
 
-    def _unsettled_revision(self, key: bytes) -> int: ...
+    def _undurable_revision(self, key: bytes) -> int: ...
 
-    async def _settle(self, revision: int) -> None: ...
+    async def _wait_durable(self, revision: int) -> None: ...
 
 
 def is_bare(key: bytes, value: bytes) -> bool:
@@ -220,34 +225,65 @@ class EncodedStore(TransactMixin):
                 for record, blobs in page
             ]
 
-    async def _tx_get(self, key: bytes) -> Record | None:
-        record = await self._inner._tx_get(key)
+    def _tx_get(self, key: bytes, fetched: Fetched) -> Record | None:
+        record = self._inner._tx_get(key, fetched)
         return None if record is None else self._values.open(record)
 
-    async def _tx_get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
-        found = await self._inner._tx_get_many(keys)
-        # At once: `_unsettled_revision` is asked about these keys before anything else may run.
+    def _tx_get_many(self, keys: Sequence[bytes], fetched: Fetched) -> dict[bytes, Record]:
+        found = self._inner._tx_get_many(keys, fetched)
         return {key: self._values.open(record) for key, record in found.items()}
 
-    async def _tx_range(
-        self, start: bytes, end: bytes | None, *, limit: int, reverse: bool
-    ) -> tuple[list[Record], int]:
-        records, revision = await self._inner._tx_range(start, end, limit=limit, reverse=reverse)
-        return await self._values.open_all(records), revision
+    def _tx_range(self, read: RangeRead, fetched: Fetched) -> tuple[list[Record], int]:
+        records, revision = self._inner._tx_range(read, fetched)
+        return [self._values.open(record) for record in records], revision
+
+    def _tx_prefetch(self, keys: Sequence[bytes], fetched: Fetched) -> None:
+        self._inner._tx_prefetch(keys, fetched)
+
+    async def _fetch(self, missing: Missing, fetched: Fetched) -> None:
+        await self._inner._fetch(missing, fetched)
+
+    def _durable_view(self) -> View | None:
+        inner = self._inner._durable_view()
+        return None if inner is None else EncodedView(inner, self._values)
 
     def _read_stamp(self) -> int:
         return self._inner._read_stamp()
 
-    def _unsettled_revision(self, key: bytes) -> int:
-        return self._inner._unsettled_revision(key)
+    def _undurable_revision(self, key: bytes) -> int:
+        return self._inner._undurable_revision(key)
 
-    async def _settle(self, revision: int) -> None:
-        await self._inner._settle(revision)
+    async def _wait_durable(self, revision: int) -> None:
+        await self._inner._wait_durable(revision)
 
 
 def term_secret(store: Store) -> bytes | None:
     """What the terms of an index are hashed with before they stand in keys, which are not encrypted; None: as they are."""
     return store.term_secret if isinstance(store, EncodedStore) else None
+
+
+class EncodedView:
+    """The inner view with opened values."""
+
+    def __init__(self, inner: View, values: ValueCodec) -> None:
+        self._inner = inner
+        self._values = values
+
+    def get(self, key: bytes) -> Record | None:
+        record = self._inner.get(key)
+        return None if record is None else self._values.open(record)
+
+    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
+        return {key: self._values.open(record) for key, record in self._inner.get_many(keys).items()}
+
+    def range(
+        self, start: bytes, end: bytes | None, *, limit: int, reverse: bool = False, expected: bool = False
+    ) -> list[Record]:
+        records = self._inner.range(start, end, limit=limit, reverse=reverse, expected=expected)
+        return [self._values.open(record) for record in records]
+
+    def prefetch(self, keys: Sequence[bytes]) -> None:
+        self._inner.prefetch(keys)
 
 
 class EncodedWatch:

@@ -14,9 +14,9 @@ from holdfast.storage.local.shelf import Shelf
 from holdfast.storage.local.snapshot import LocalSnapshot
 from holdfast.storage.local.staging import Staged, Staging
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import RANGE_LIMIT_MAX, BlobStore, Event, Record, Snapshot
+from holdfast.storage.port import RANGE_LIMIT_MAX, BlobStore, Event, Record, Snapshot, View
 from holdfast.storage.store_clock import StoreClock
-from holdfast.storage.transact import TransactMixin, check_range_limit
+from holdfast.storage.transact import Fetched, RangeRead, TransactMixin, check_range_limit
 from holdfast.storage.trouble import WriteTrouble
 from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
 
@@ -72,6 +72,7 @@ class LocalReader(TransactMixin):
         self._clock.raise_to(self._committed_at_ms / 1000)
         self._staging = Staging(self._revision)
         self._latest_records = LatestRecords()
+        self._view = DurableView(self)
         self._settled: deque[Staged] = deque()  # Durable, not applied yet.
         self._ages: deque[tuple[float, int]] = deque([(options.clock.monotonic_s(), self._revision)])
         self._hub = WatchHub(
@@ -143,8 +144,7 @@ class LocalReader(TransactMixin):
 
     async def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
         self._check_open()
-        found = {key: self._durable(key) for key in keys}
-        return {key: record for key, record in found.items() if record is not None}
+        return self._view.get_many(keys)
 
     def _durable(self, key: bytes) -> Record | None:
         if self._staging.latest(key) is None:
@@ -177,21 +177,20 @@ class LocalReader(TransactMixin):
 
     # -- reads of a transaction: staged before durable
 
-    async def _tx_get(self, key: bytes) -> Record | None:
+    def _tx_get(self, key: bytes, fetched: Fetched) -> Record | None:
         self._check_open()
         kept = self._latest(key)
         return None if kept is None else kept.record
 
-    async def _tx_get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
+    def _tx_get_many(self, keys: Sequence[bytes], fetched: Fetched) -> dict[bytes, Record]:
         self._check_open()
         found = {key: self._latest(key) for key in keys}
         return {key: kept.record for key, kept in found.items() if kept is not None}
 
-    async def _tx_range(
-        self, start: bytes, end: bytes | None, *, limit: int, reverse: bool
-    ) -> tuple[list[Record], int]:
+    def _tx_range(self, read: RangeRead, fetched: Fetched) -> tuple[list[Record], int]:
         self._check_open()
-        check_range_limit(limit, 2 * RANGE_LIMIT_MAX)
+        start, end, limit, reverse = read
+        check_range_limit(limit, 2 * RANGE_LIMIT_MAX)  # The transaction adds what it hides itself.
         staged = self._staging.latest_within(start, end)
         gone = sum(1 for stored in staged.values() if stored is None)
         records = {r.key: r for r in self._range_durable(start, end, limit + gone, reverse=reverse)}
@@ -203,11 +202,15 @@ class LocalReader(TransactMixin):
         ordered = sorted(records, reverse=reverse)[:limit] if staged else list(records)
         return [records[key] for key in ordered], self._staging.revision
 
-    def _unsettled_revision(self, key: bytes) -> int:
+    def _durable_view(self) -> View:
+        self._check_open()
+        return self._view
+
+    def _undurable_revision(self, key: bytes) -> int:
         latest = self._staging.latest(key)
         return 0 if latest is None else latest[0]
 
-    async def _settle(self, revision: int) -> None:
+    async def _wait_durable(self, revision: int) -> None:
         await self._staging.settle(revision)
 
     def _read_stamp(self) -> int:
@@ -278,3 +281,28 @@ class LocalReader(TransactMixin):
     def _check_open(self) -> None:
         if self._is_closed:
             raise StoreClosed(f"{self._url} is closed")
+
+
+class DurableView:
+    """The `View` of the port on what is durable now: for a function that does not wait, one moment."""
+
+    __slots__ = ("_reader",)
+
+    def __init__(self, reader: LocalReader) -> None:
+        self._reader = reader
+
+    def get(self, key: bytes) -> Record | None:
+        return self._reader._durable(key)
+
+    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
+        found = {key: self._reader._durable(key) for key in keys}
+        return {key: record for key, record in found.items() if record is not None}
+
+    def range(
+        self, start: bytes, end: bytes | None, *, limit: int, reverse: bool = False, expected: bool = False
+    ) -> list[Record]:
+        check_range_limit(limit, RANGE_LIMIT_MAX)
+        return self._reader._range_durable(start, end, limit, reverse=reverse)
+
+    def prefetch(self, keys: Sequence[bytes]) -> None:
+        """Everything is at hand."""

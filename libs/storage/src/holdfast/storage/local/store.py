@@ -99,7 +99,7 @@ class LocalStore(LocalReader):
         """The revision that must be durable for what the batch expects to be durable."""
         if batch.expect_ranges:
             return self._staging.revision
-        return max(map(self._unsettled_revision, batch.expects), default=0)
+        return max(map(self._undurable_revision, batch.expects), default=0)
 
     def _stage(self, batch: Batch) -> Staged:
         revision = self._staging.revision + 1

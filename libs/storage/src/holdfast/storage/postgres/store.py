@@ -24,7 +24,7 @@ from holdfast.storage.postgres.retry import READ_RETRY_S, retried
 from holdfast.storage.postgres.snapshot import restore, take_snapshot
 from holdfast.storage.postgres.url import parse_url
 from holdfast.storage.store_clock import StoreClock
-from holdfast.storage.transact import TransactMixin, check_range_limit
+from holdfast.storage.transact import Fetched, Missing, RangeRead, TransactMixin, check_range_limit
 from holdfast.storage.trouble import WriteTrouble
 from holdfast.storage.watch import HubWatch
 
@@ -132,11 +132,11 @@ class PostgresStore(TransactMixin):
     # -- reads: one statement each, so each is as of one revision
 
     async def get(self, key: bytes) -> Record | None:
-        rows = await self._fetch(_GET, key)
+        rows = await self._rows(_GET, key)
         return Record(*rows[0]) if rows else None
 
     async def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
-        return {row[0]: Record(*row) for row in await self._fetch(_GET_MANY, list(keys))}
+        return {row[0]: Record(*row) for row in await self._rows(_GET_MANY, list(keys))}
 
     async def range(
         self,
@@ -150,25 +150,39 @@ class PostgresStore(TransactMixin):
         check_range_limit(limit, RANGE_LIMIT_MAX)
         query = _range_query(has_end=end is not None, reverse=reverse, keys_only=keys_only)
         bounds = (start, limit) if end is None else (start, limit, end)
-        return [Record(*row) for row in await self._fetch(query, *bounds)]
+        return [Record(*row) for row in await self._rows(query, *bounds)]
 
-    async def _tx_get(self, key: bytes) -> Record | None:
-        return await self.get(key)
+    # -- reads of a transaction: what was fetched for it
 
-    async def _tx_get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
-        return await self.get_many(keys)
+    def _tx_get(self, key: bytes, fetched: Fetched) -> Record | None:
+        return fetched.get(key)
 
-    async def _tx_range(
-        self, start: bytes, end: bytes | None, *, limit: int, reverse: bool
-    ) -> tuple[list[Record], int]:
-        check_range_limit(limit, 2 * RANGE_LIMIT_MAX)  # The transaction adds what it hides itself.
+    def _tx_get_many(self, keys: Sequence[bytes], fetched: Fetched) -> dict[bytes, Record]:
+        return fetched.get_many(keys)
+
+    def _tx_range(self, read: RangeRead, fetched: Fetched) -> tuple[list[Record], int]:
+        check_range_limit(read.limit, 2 * RANGE_LIMIT_MAX)  # The transaction adds what it hides itself.
+        return fetched.range(read)
+
+    def _tx_prefetch(self, keys: Sequence[bytes], fetched: Fetched) -> None:
+        fetched.require(keys)
+
+    async def _fetch(self, missing: Missing, fetched: Fetched) -> None:
+        if missing.keys:
+            found = await self.get_many(missing.keys)
+            fetched.records.update((key, found.get(key)) for key in missing.keys)
+        for read in missing.ranges:
+            fetched.ranges[read] = await self._fetch_range(read)
+
+    async def _fetch_range(self, read: RangeRead) -> tuple[list[Record], int]:
+        start, end, limit, reverse = read
         inner = _range_query(has_end=end is not None, reverse=reverse)
         query = f"SELECT s.revision, r.* FROM store s LEFT JOIN LATERAL ({inner}) r ON true"
         bounds = (start, limit) if end is None else (start, limit, end)
-        rows = await self._fetch(query, *bounds)
+        rows = await self._rows(query, *bounds)
         return [Record(*row[1:]) for row in rows if row[1] is not None], rows[0][0]
 
-    async def _fetch(self, query: str, *args: object) -> list[Row]:
+    async def _rows(self, query: str, *args: object) -> list[Row]:
         async def attempt() -> list[Row]:
             async with self._connections.use() as connection:
                 return await connection.fetch(query, *args)
