@@ -87,10 +87,11 @@ class DocumentRetention:
         return len(removed)
 
     async def _remove_alone(self, member: Member) -> int | None:
+        txn_id = new_xid()  # Here, because the function may run more than once and must then read the same keys.
         async with self._at_once:
-            return await self._store.transact(lambda tx: self._remove(tx, member))
+            return await self._store.transact(lambda tx: self._remove(tx, member, txn_id))
 
-    def _remove(self, tx: Transaction, member: Member) -> int | None:
+    def _remove(self, tx: Transaction, member: Member, txn_id: str) -> int | None:
         """The bytes that are free now; None: there is no document, or its key is in use."""
         document = DOCUMENTS.get(tx, *member)
         if document is None or is_empty(document):
@@ -98,7 +99,7 @@ class DocumentRetention:
         if not self._is_unused(tx, member, document, self._retention.document_s):
             return None
         attachments = attachment_records.committed_of(tx, member) if document.attachment_count else []
-        self._state.forget_document(tx, member, document, new_xid())
+        self._state.forget_document(tx, member, document, txn_id)
         return document.content.size_bytes + sum(named.attachment.size_bytes for named in attachments)
 
     # -- what removals leave
