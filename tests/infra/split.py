@@ -10,9 +10,9 @@ from fastapi import FastAPI
 from holdfast.common.listener import Listener
 from holdfast.common.role import SERVICES, Role
 from holdfast.common.server import ServeOptions, running
-from holdfast.gateway.queue_role import create_app as create_queue
 from holdfast.leases.app import create_app as create_leases
 from holdfast.leases.settings import LeasesSettings
+from holdfast.queue.app import create_app as create_queue
 from holdfast.queue.settings import QueueSettings
 from holdfast.state.app import create_app as create_state
 from holdfast.state.settings import StateSettings

@@ -18,10 +18,10 @@ from holdfast.common.logging import configure_logging
 from holdfast.common.role import SERVICES, Role
 from holdfast.common.server import ServeOptions, serve
 from holdfast.gateway.app import create_app as create_gateway
-from holdfast.gateway.queue_role import create_app as create_queue
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.leases.app import create_app as create_leases
 from holdfast.leases.settings import LeasesSettings
+from holdfast.queue.app import create_app as create_queue
 from holdfast.queue.settings import QueueSettings
 from holdfast.state.app import create_app as create_state
 from holdfast.state.settings import StateSettings

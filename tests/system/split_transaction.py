@@ -110,6 +110,11 @@ class SplitTransaction:
     async def decide(self, state: str) -> httpx.Response:
         return await self._post("/v1/txn/decide", txn_id=self.txn_id, state=state)
 
+    async def try_decide(self, state: str) -> None:
+        """Of a coordinator that may die of it."""
+        with suppress(httpx.TransportError):
+            await self.decide(state)
+
     async def replay(self) -> str:
         told: str = _ok(await self._post("/v1/txn/replay", txn_id=self.txn_id)).json()["state"]
         return told

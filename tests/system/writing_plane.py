@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 from holdfast.cli.serve import url_of
 from holdfast.common.express.message import Answer, Request, json_answer
@@ -25,8 +25,8 @@ class WritingPart:
         self.routers: Sequence[ExpressRouter] = [router]
 
     @asynccontextmanager
-    async def running(self, store: Store) -> AsyncGenerator[None, None]:
-        self._store = store
+    async def running(self, layers: Store) -> AsyncGenerator[None, None]:
+        self._store = layers
         yield
 
     async def _write(self, request: Request, body: object) -> Answer:
@@ -46,4 +46,5 @@ def announce(server: PlaneServer) -> None:
 
 if __name__ == "__main__":
     settings = GatewaySettings()
-    run(build_store_app("gateway", settings, [WritingPart()]), settings, on_started=announce)
+    app = build_store_app("gateway", settings, [WritingPart()], nullcontext)
+    run(app, settings, on_started=announce)

@@ -2,11 +2,9 @@
 
 import pytest
 
-from holdfast.common.drain import Drain
 from holdfast.common.express.message import Request
-from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
-from holdfast.gateway.plane import Plane
+from holdfast.gateway.plane import declared_routers
 from holdfast.gateway.routing import Affinity, is_repeatable, may_wait, service_of
 from holdfast.gateway.settings import GatewaySettings
 
@@ -40,11 +38,11 @@ def test_a_path_belongs_to_one_service(path: str, service: Role) -> None:
 
 
 def test_every_route_of_the_plane_belongs_to_the_service_that_declares_it() -> None:
-    declared = Plane(GatewaySettings.isolated(store="mem://"), Drain(), Registry())
+    declared = declared_routers(GatewaySettings.isolated(store="mem://"))
 
     found = {
         (route.handler.__module__.split(".")[1], service_of(route.path).value)
-        for router in declared.routers
+        for router in declared
         for route in router.routes
     }
 

@@ -3,7 +3,7 @@
 import base64
 import os
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 import httpx
@@ -43,15 +43,15 @@ class WatchingPart:
         self.ended_before_the_store = False
 
     @asynccontextmanager
-    async def running(self, store: Store) -> AsyncGenerator[None, None]:
-        self.store = store
+    async def running(self, layers: Store) -> AsyncGenerator[None, None]:
+        self.store = layers
         yield
-        await store.check()
+        await layers.check()
         self.ended_before_the_store = True
 
 
 async def test_the_app_is_ready_once_its_store_is_open(tmp_path: Path) -> None:
-    app = build_store_app("leases", settings_for(tmp_path))
+    app = build_store_app("leases", settings_for(tmp_path), (), nullcontext)
 
     before = await get(app, "/readyz")
     async with app.router.lifespan_context(app):
@@ -63,7 +63,7 @@ async def test_the_app_is_ready_once_its_store_is_open(tmp_path: Path) -> None:
 
 async def test_parts_get_the_store_and_end_before_it_closes(tmp_path: Path) -> None:
     part = WatchingPart()
-    app = build_store_app("leases", settings_for(tmp_path), [part])
+    app = build_store_app("leases", settings_for(tmp_path), [part], nullcontext)
 
     async with app.router.lifespan_context(app):
         assert part.store is not None
@@ -72,7 +72,7 @@ async def test_parts_get_the_store_and_end_before_it_closes(tmp_path: Path) -> N
 
 
 async def test_an_error_while_opening_arrives_as_itself(tmp_path: Path) -> None:
-    app = build_store_app("leases", settings_for(tmp_path))
+    app = build_store_app("leases", settings_for(tmp_path), (), nullcontext)
 
     async with open_store(f"disk://{tmp_path}", StoreOptions()):
         with pytest.raises(StoreLocked, match=str(os.getpid())):

@@ -20,20 +20,16 @@ class Role(StrEnum):
 
 SERVICES: Final = (Role.LEASES, Role.STATE, Role.QUEUE, Role.TXN)
 
-_PEERS: Final = {
-    Role.ALL: (),
-    Role.GATEWAY: SERVICES,
-    Role.LEASES: (Role.TXN,),
-    Role.STATE: (Role.TXN,),
-    Role.QUEUE: (Role.TXN,),
-    Role.TXN: (Role.LEASES, Role.STATE, Role.QUEUE),
-}
 _LOCAL_STORES: Final = ("disk://", "mem://")
 
 
-def peer_roles(role: Role) -> tuple[Role, ...]:
-    """The services that a process of this role calls."""
-    return _PEERS[role]
+def peer_roles(settings: PlaneSettings, role: Role) -> tuple[Role, ...]:
+    """The services that a process of this role calls. All on one store commit there by themselves; in a cluster of
+    several stores the coordinator is asked."""
+    if role is Role.GATEWAY:
+        return SERVICES
+    is_led = role in (Role.LEASES, Role.STATE, Role.QUEUE) and bool(settings.self_endpoint)
+    return (Role.TXN,) if is_led else ()
 
 
 def peer_urls(settings: PlaneSettings, service: Role) -> list[str]:
@@ -58,7 +54,7 @@ def _problems(settings: PlaneSettings, role: Role) -> Iterator[str]:
             f"{settings.subject('store')}: a {kind}:// store belongs to one process, so {role} cannot share it with "
             "the other services; use --store postgres://user@host/database, or `holdfast serve` for one process"
         )
-    for service in peer_roles(role):
+    for service in peer_roles(settings, role):
         if not peer_urls(settings, service):
             yield f"{role} needs --peer-{service}, the URLs of {service}, separated by commas"
     if settings.internal_secret is None and not settings.has_bundle:

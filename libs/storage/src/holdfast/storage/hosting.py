@@ -1,8 +1,8 @@
 """An app over a store: opened before the first request, closed after the last, asked by `/readyz` in between."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from fastapi import FastAPI
 
@@ -20,28 +20,34 @@ from holdfast.storage.figures import show_clock, show_figures
 from holdfast.storage.opening import open_store
 from holdfast.storage.port import Store
 
+L = TypeVar("L")
+LayersT_contra = TypeVar("LayersT_contra", contravariant=True)
 
-class Part(Protocol):
-    """What a service brings into an app: its hot routes, and what it runs while the store is open."""
+
+class Part(Protocol[LayersT_contra]):
+    """What a service brings into an app: its hot routes, and what it runs while the layers of the store are open."""
 
     @property
     def routers(self) -> Sequence[ExpressRouter]: ...
 
-    def running(self, store: Store) -> AbstractAsyncContextManager[None]: ...
+    def running(self, layers: LayersT_contra) -> AbstractAsyncContextManager[None]: ...
 
 
 def build_store_app(
     service: str,
     settings: PlaneSettings,
-    parts: Sequence[Part] = (),
+    parts: Sequence[Part[L]],
+    open_layers: Callable[[Store], AbstractAsyncContextManager[L]],
     *,
+    routers: Sequence[ExpressRouter] = (),
     drain: Drain | None = None,
     registry: Registry | None = None,
     admit: Admit | None = None,
     leave: Leave | None = None,
     peers: Peers | None = None,
 ) -> FastAPI:
-    """An app that owns the store of its settings and hands it to its parts; they end before it closes.
+    """An app that owns the store of its settings, opens the layers over it and hands them to its parts; they end before
+    it closes. `routers` come beside those of the parts.
 
     With `peers` it is one service of a split plane: it reaches the others, and takes signed calls from them.
     """
@@ -68,13 +74,14 @@ def build_store_app(
                 hooks.check = store.clock.check
             if peers is not None:
                 await stack.enter_async_context(peers.running())
+            layers = await stack.enter_async_context(open_layers(store))
             for part in parts:
-                await stack.enter_async_context(part.running(store))
+                await stack.enter_async_context(part.running(layers))
             yield
 
     app = build_app(
         service,
-        express_routers=[router for part in parts for router in part.routers],
+        express_routers=[*(router for part in parts for router in part.routers), *routers],
         lifespan=lifespan,
         health=health,
         drain=drain,

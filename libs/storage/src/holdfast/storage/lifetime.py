@@ -63,14 +63,6 @@ def leased_until_ms(tx: Transaction, txn_id: str, member: Member) -> int:
     return 0 if delivery is None else delivery.expires_at_ms
 
 
-def is_message_lost(tx: Transaction, txn_id: str, member: Member, now_ms: int) -> bool:
-    """Whether the member is a message that is there, but is not the transaction's any more."""
-    place = message_place(member)
-    if place is None or leased_until_ms(tx, txn_id, member) > now_ms:
-        return False
-    return tx.get(_MESSAGES.key(*place)) is not None
-
-
 def last_lease_ends_ms(tx: Transaction, txn_id: str, members: Sequence[Member]) -> int:
     """When the last of them ends; 0 when nothing is held."""
     return max([leased_until_ms(tx, txn_id, member) for member in members], default=0)

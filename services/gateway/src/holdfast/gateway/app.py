@@ -1,15 +1,19 @@
 """The gateway: the plane in one process over one store, or the doors of a plane that runs as several."""
 
+from contextlib import AbstractAsyncContextManager
+
 from fastapi import FastAPI
 
 from holdfast.common.drain import Drain
 from holdfast.common.metrics import Registry
 from holdfast.common.role import Role, check_role
 from holdfast.gateway.backpressure import Backpressure
-from holdfast.gateway.plane import Plane
+from holdfast.gateway.plane import parts_of_plane
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.gateway.split import create_split_app
 from holdfast.storage.hosting import build_store_app
+from holdfast.storage.port import Store
+from holdfast.txn.layers import Layers, open_layers
 
 
 def create_app(settings: GatewaySettings, role: Role = Role.ALL) -> FastAPI:
@@ -19,15 +23,20 @@ def create_app(settings: GatewaySettings, role: Role = Role.ALL) -> FastAPI:
         return create_split_app(settings)
     drain = Drain()
     registry = Registry()
-    plane = Plane(settings, drain, registry)
+    parts = parts_of_plane(settings, drain, registry)
+
+    def layers(store: Store) -> AbstractAsyncContextManager[Layers]:
+        return open_layers(store, settings, Role.ALL, registry, on_lease_end=drain.lease_ended)
+
     if settings.qrf_disabled:
-        return build_store_app("gateway", settings, [plane], drain=drain, registry=registry)
+        return build_store_app("gateway", settings, parts, layers, drain=drain, registry=registry)
     backpressure = Backpressure(settings, registry)
-    backpressure.admission.document(plane.routers)
+    backpressure.admission.document([router for part in parts for router in part.routers])
     return build_store_app(
         "gateway",
         settings,
-        [plane, backpressure],
+        [*parts, backpressure],
+        layers,
         drain=drain,
         registry=registry,
         admit=backpressure.admission.admit,

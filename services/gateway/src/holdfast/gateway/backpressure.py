@@ -16,7 +16,6 @@ from holdfast.gateway.admission import Admission
 from holdfast.gateway.limits import controller_of, turn_budget_s
 from holdfast.gateway.load_sample import HostFigures, HostProbe, LoadSample
 from holdfast.gateway.pressure import Controller, Group, State, Transition
-from holdfast.storage.port import Store
 
 _STATE_NUMBERS: Final = {state: float(number) for number, state in enumerate(State)}
 
@@ -41,8 +40,8 @@ class Backpressure:
         self.admission.on_overdue = self._observe_overdue
         self._metrics = _Metrics(registry, self._controller)
 
-    def running(self, store: Store) -> AbstractAsyncContextManager[None]:
-        """As a part of an app over a store, which is of no interest here."""
+    def running(self, layers: object) -> AbstractAsyncContextManager[None]:
+        """As a part of an app over layers, which are of no interest here."""
         return self.sampling()
 
     @asynccontextmanager

@@ -18,7 +18,7 @@ from holdfast.gateway.batch_passage import KEEPALIVE_BATCH_PATH, BatchPassage
 from holdfast.gateway.giving_back import GivingBack
 from holdfast.gateway.passage import Passage
 from holdfast.gateway.passage_end import PassageEnds
-from holdfast.gateway.plane import Plane
+from holdfast.gateway.plane import declared_routers
 from holdfast.gateway.repetition import Repetition
 from holdfast.gateway.routing import Affinity, service_of
 from holdfast.gateway.settings import GatewaySettings
@@ -30,7 +30,7 @@ def create_split_app(settings: GatewaySettings) -> FastAPI:
     drain = Drain()
     registry = Registry()
     peers = Peers(settings, Role.GATEWAY, registry)
-    declared = Plane(settings, Drain(), Registry()).routers  # Its handlers never run here.
+    declared = declared_routers(settings)
     unfinished = Unfinished(drain, registry)
     routers = Passages(settings, peers, drain, unfinished, registry).routers(declared)
     backpressure = None if settings.qrf_disabled else Backpressure(settings, registry)

@@ -1,4 +1,4 @@
-"""State alone in its process, over the store that it shares with the other services."""
+"""State as a part of a process: documents, attachments, queries, and the work behind the index."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
-from holdfast.common.upstream.peers import Peers
+from holdfast.common.settings import PlaneSettings
 from holdfast.state.attachment_routes import AttachmentRoutes
 from holdfast.state.attachments import AttachmentService
 from holdfast.state.index_builder import IndexBuilder
@@ -21,19 +21,18 @@ from holdfast.state.query_routes import QueryRoutes
 from holdfast.state.query_service import QueryService
 from holdfast.state.retention import DocumentRetention
 from holdfast.state.routes import StateRoutes
-from holdfast.state.service import StateService
 from holdfast.state.settings import StateSettings
-from holdfast.storage.hosting import build_store_app
-from holdfast.storage.port import Store
-from holdfast.storage.resource import Decision, Member
-from holdfast.storage.resource_routes import ResourceRoutes
 from holdfast.storage.retention import retention_of
+from holdfast.txn.hosting import create_role_app
+from holdfast.txn.layers import Layers
 
 
 class StatePart:
-    """What state brings into its app."""
+    """What state brings into an app."""
 
-    def __init__(self, settings: StateSettings, registry: Registry) -> None:
+    internal_routers: Sequence[ExpressRouter] = ()
+
+    def __init__(self, settings: PlaneSettings, registry: Registry) -> None:
         self._settings = settings
         self._state = StateRoutes(settings)
         self._attachments = AttachmentRoutes(settings, AttachmentMetrics(registry))
@@ -41,37 +40,20 @@ class StatePart:
         self._retention_metrics = RetentionMetrics(registry)
         self._query = QueryRoutes(settings, self._index_metrics)
         self._namespaces = NamespaceRoutes(settings)
-        self._resource = ResourceRoutes()
 
     @property
     def routers(self) -> Sequence[ExpressRouter]:
-        return (
-            self._state.router,
-            self._attachments.router,
-            self._query.router,
-            self._namespaces.router,
-            self._resource.router,
-        )
+        return self._state.router, self._attachments.router, self._query.router, self._namespaces.router
 
     @asynccontextmanager
-    async def running(self, store: Store) -> AsyncIterator[None]:
+    async def running(self, layers: Layers) -> AsyncIterator[None]:
+        store, state = layers.store, layers.state
         clock = store.clock
-        state = StateService(store, clock)
         self._state.service = state
         self._state.mutations = MutationService(state, clock, self._settings.json_bytes_max)
         self._attachments.service = AttachmentService(store, clock)
         self._namespaces.service = NamespaceService(store)
         self._query.service = QueryService(store, state, self._namespaces.service, clock)
-
-        async def apply(txn_id: str, decision: Decision, members: Sequence[Member]) -> bool:
-            await store.transact(lambda tx: state.apply(tx, txn_id, decision, members))
-            return True
-
-        async def keep(txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
-            return expires_at_ms  # What is staged lives as long as its lease.
-
-        self._resource.apply = apply
-        self._resource.keep = keep
         retention = DocumentRetention(
             store, state, clock, retention_of(self._settings), self._retention_metrics
         )
@@ -80,7 +62,4 @@ class StatePart:
 
 
 def create_app(settings: StateSettings) -> FastAPI:
-    registry = Registry()
-    peers = Peers(settings, Role.STATE, registry)
-    part = StatePart(settings, registry)
-    return build_store_app("state", settings, [part], registry=registry, peers=peers)
+    return create_role_app(settings, Role.STATE, lambda drain, registry: StatePart(settings, registry))

@@ -87,7 +87,9 @@ class DocumentRetention:
         return len(removed)
 
     async def _remove_alone(self, member: Member) -> int | None:
-        txn_id = new_xid()  # Here, because the function may run more than once and must then read the same keys.
+        txn_id = (
+            new_xid()
+        )  # Here, because the function may run more than once and must then read the same keys.
         async with self._at_once:
             return await self._store.transact(lambda tx: self._remove(tx, member, txn_id))
 

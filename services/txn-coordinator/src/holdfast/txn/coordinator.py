@@ -8,12 +8,10 @@ from holdfast.common.clock import SteadyClock, end_ms
 from holdfast.common.metrics import Registry
 from holdfast.storage.layers import held_members
 from holdfast.storage.layers_pb2 import TxnMarker, TxnRecord
-from holdfast.storage.lifetime import is_message_lost, leased_until_ms, message_place
+from holdfast.storage.lifetime import leased_until_ms, message_place
 from holdfast.storage.port import Transaction
-from holdfast.storage.remote_decision import is_enlisted
 from holdfast.storage.resource import Decision, Member, ResourceManager, check_room
 from holdfast.txn import rules
-from holdfast.txn.errors import MessageNotHeld
 from holdfast.txn.led import EnlistedAtLeader, Led, SettledByLeader
 from holdfast.txn.metrics import TxnMetrics
 from holdfast.txn.records import MARKERS, RECORDS, delete_record, put_marker, put_record
@@ -22,18 +20,17 @@ from holdfast.txn.rules import Participant, State
 RETENTION_S_DEFAULT = 24 * 3600.0
 RECORD_TTL_S_DEFAULT = 30.0
 RECORD_TTL_S_MAX = 7 * 24 * 3600.0  # However far in the future a caller says it ends.
-# Between two attempts to bring a decision to everybody: short for as long as somebody restarts, then less and less often.
+# Between two attempts to deliver a decision to other stores: short while a node restarts, then less and less often.
 PAUSE_MS_BASE, PAUSE_MS_MAX, PAUSE_MS_LATE_MAX = 500, 10_000, 300_000
 TRIES_EARLY = 10
 
 
 class Coordinator:
-    """The `Decider` of the services in its process.
+    """The `Decider` of the layers in its process.
 
     What lies in this store is decided and applied in the same commit: there is no moment at which one is durable and
-    the other is not, and nothing to recover. A record of its own has only a transaction that somebody named beforehand,
-    or one that reaches others: services in other processes (none is enlisted then), or other islands. Of every other
-    one the leases tell who takes part.
+    the other is not, and nothing to recover. A record of its own has only a transaction that was named beforehand, or
+    one that reaches other islands. Of every other one the leases tell who takes part.
     """
 
     def __init__(
@@ -56,14 +53,15 @@ class Coordinator:
         """Who decides on transactions of several islands; None: there is but this one."""
 
     def enlist(self, manager: ResourceManager) -> None:
-        """Have a service take part in every decision. Called while the plane is wired together."""
+        """Have a layer take part in every decision. Called while the layers are wired together."""
         self._managers.append(manager)
 
     # -- the port of the services
 
     def end(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         for manager in self._managers:
-            manager.apply(tx, txn_id, decision, members)
+            if not (failpoint.ARMED and failpoint.hit(f"txn.apply.{type(manager).__name__}")):
+                manager.apply(tx, txn_id, decision, members)
 
     def decide(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         if self.lead is not None and self.lead.is_clustered:
@@ -94,7 +92,7 @@ class Coordinator:
     ) -> int:
         check_room(members)
         is_led = self.lead is not None and self.lead.is_clustered
-        if self.lead is not None and is_led and not is_enlisted(RECORDS.get(tx, txn_id), joining):
+        if self.lead is not None and is_led and not rules.is_enlisted(RECORDS.get(tx, txn_id), joining):
             raise EnlistedAtLeader(self.lead, txn_id, expires_at_ms, [*members, joining])
         last_ms = self.keep(tx, txn_id, expires_at_ms, members)
         if last_ms > expires_at_ms:
@@ -153,11 +151,9 @@ class Coordinator:
             record.expires_at_ms = max(record.expires_at_ms, end_ms(now_ms, self._retention_s))
             self.metrics.recorded(tx, state)
         members = rules.local_members(record, self.backend_hash)
-        if members and self._managers:
+        if members:
             self._apply(tx, txn_id, state.decision, members, is_decided=is_decided)
             rules.mark_applied(record, self.backend_hash)
-        elif state is State.COMMIT and not is_decided:
-            self._check_messages(tx, txn_id, members)
         self.finish(tx, txn_id, record)
         return state
 
@@ -173,13 +169,6 @@ class Coordinator:
     def postpone(self, tx: Transaction, txn_id: str, record: TxnRecord) -> None:
         record.tries += 1
         self._put(tx, txn_id, record, due_at_ms=self._clock.now_ms() + _pause_ms(record.tries))
-
-    def _check_messages(self, tx: Transaction, txn_id: str, members: Sequence[Member]) -> None:
-        """A decision that is brought to others cannot be refused by them, so it is refused before it is one."""
-        now_ms = self._clock.now_ms()
-        for member in members:
-            if is_message_lost(tx, txn_id, member, now_ms):
-                raise MessageNotHeld("the transaction no longer holds this message; it stays in its queue")
 
     def _apply(
         self,

@@ -1,7 +1,8 @@
 """Decisions by name: what the endpoints of transactions do.
 
-Each is one storage transaction, and if the decision concerns others than this process, a round to them after it: record,
-bring, finish. Whoever dies in between leaves a record that is due, and the sweep goes on with it.
+Each is one storage transaction that records the decision and applies it to every participant of this store. If others
+lie on other stores, a round to them follows: deliver, finish. A process that dies in between leaves a record that is
+due, and the sweep goes on with it.
 """
 
 from collections.abc import Sequence
@@ -16,13 +17,13 @@ from holdfast.storage.port import Store, Transaction
 from holdfast.storage.resource import Decision, Member
 from holdfast.txn import rules
 from holdfast.txn.coordinator import Coordinator
-from holdfast.txn.courier import Courier, NoCourier
 from holdfast.txn.errors import TxnFanoutFailed, TxnNotFound, TxnPending
+from holdfast.txn.fan_out import FanOut, NoFanOut
 from holdfast.txn.records import RECORDS, Due, put_record
 from holdfast.txn.rules import Ask, Participant, State
 from holdfast.txn.watchdog import watched
 
-ROUNDS_MAX = 4  # To those who join while a decision is brought.
+ROUNDS_MAX = 4  # To those who join while a decision is delivered.
 
 
 class Freer(Protocol):
@@ -47,14 +48,14 @@ class Decisions:
         coordinator: Coordinator,
         clock: SteadyClock,
         freer: Freer,
-        courier: Courier | None = None,
+        fan_out: FanOut | None = None,
     ) -> None:
         self._store = store
         self._coordinator = coordinator
         self._metrics = coordinator.metrics
         self._clock = clock
         self._freer = freer
-        self._courier: Courier = courier or NoCourier()
+        self._fan_out: FanOut = fan_out or NoFanOut()
 
     @property
     def backend_hash(self) -> str:
@@ -73,7 +74,7 @@ class Decisions:
             return self._advance(tx, txn_id, found, is_decided=is_decided)
 
         with watched(self._metrics.decide, "decide", txn_id):
-            return await self._bring(txn_id, await self._store.transact(decide))
+            return await self._deliver(txn_id, await self._store.transact(decide))
 
     async def settle(self, txn_id: str, decision: Decision) -> State:
         """A lease of the transaction ends in another process, and with it the transaction."""
@@ -82,18 +83,13 @@ class Decisions:
             record, marker = self._coordinator.known(tx, txn_id)
             if record is None:
                 return Outcome(State(decision.value) if marker is None else rules.state_of(marker))
+            freed = rules.local_members(record, self.backend_hash)
             state = self._coordinator.follow(tx, txn_id, record, decision)
+            tx.after_commit(lambda _: self._freer.freed(freed))
             return Outcome(state, record)
 
         with watched(self._metrics.decide, "decide", txn_id):
-            return await self._bring(txn_id, await self._store.transact(settle))
-
-    async def settle_single(self, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
-        """The same for a lease that is no part of a transaction of several; its own service ends it."""
-        await self._courier.apply_single(txn_id, decision, members)
-
-    async def keep(self, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
-        return await self._courier.keep(txn_id, expires_at_ms, members)
+            return await self._deliver(txn_id, await self._store.transact(settle))
 
     async def apply(self, txn_id: str) -> State:
         """Apply what is recorded, without a word on what it should be."""
@@ -106,7 +102,7 @@ class Decisions:
                 raise TxnPending("transaction decision not recorded")
             return self._advance(tx, txn_id, record, is_decided=True)
 
-        return await self._bring(txn_id, await self._store.transact(apply))
+        return await self._deliver(txn_id, await self._store.transact(apply))
 
     async def replay(self, txn_id: str, *, term: int = 0, may_end: bool = True) -> State:
         """Apply what is recorded again; a pending transaction whose time is over is rolled back by who `may_end` it."""
@@ -210,12 +206,10 @@ class Decisions:
 
     # -- after the commit
 
-    async def _bring(self, txn_id: str, outcome: Outcome) -> State:
+    async def _deliver(self, txn_id: str, outcome: Outcome) -> State:
         """The decision stands; whoever asked for it is told if it has not reached everybody yet."""
         if failpoint.ARMED:
             failpoint.hit("txn.recorded")
-        if outcome.state is State.PENDING and outcome.record is not None:
-            await self._courier.keep(txn_id, 0, rules.local_members(outcome.record, self.backend_hash))
         problems = await self._round(txn_id, outcome)
         if problems:
             raise TxnFanoutFailed(f"{outcome.state} is recorded and is tried again: {', '.join(problems)}")
@@ -227,16 +221,16 @@ class Decisions:
         for _ in range(ROUNDS_MAX):
             if record is None or outcome.state is State.PENDING or rules.is_applied(record):
                 return []
-            brought = await self._courier.bring(txn_id, record)
+            delivered = await self._fan_out.deliver(txn_id, record)
             if failpoint.ARMED:
-                failpoint.hit("txn.brought")
-            if brought.reached:
-                record = await self._finish(txn_id, record, brought.reached)
+                failpoint.hit("txn.delivered")
+            if delivered.reached:
+                record = await self._finish(txn_id, record, delivered.reached)
                 if failpoint.ARMED:
                     failpoint.hit("txn.finished")
-            if brought.problems:
-                return brought.problems
-        return ["others join faster than the decision is brought"]
+            if delivered.problems:
+                return delivered.problems
+        return ["others join faster than the decision is delivered"]
 
     async def _finish(self, txn_id: str, brought: TxnRecord, islands: Sequence[str]) -> TxnRecord | None:
         """Mark what was reached; the record that is left, if any."""

@@ -51,12 +51,6 @@ class TxnBackendMismatch(HoldfastError):
     code, status = "txn_backend_mismatch", 409
 
 
-class MessageNotHeld(HoldfastError):
-    """The transaction does not hold this message any more; it stays in its queue, and nothing is decided."""
-
-    code, status = "queue_message_lease_mismatch", 409
-
-
 class TxnFanoutFailed(HoldfastError):
     """The decision is recorded, but did not reach every participant yet; it is tried again."""
 

@@ -1,53 +1,63 @@
-"""What the services of a split plane ask the coordinator: decide, keep. For processes of the plane only."""
+"""What other processes of an island ask the coordinator of a cluster: decide, enlist. For processes of the plane only."""
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
-from holdfast.storage.remote_decision import DECIDE_PATH, ENLIST_PATH, KEEP_PATH
-from holdfast.storage.resource import Decision
-from holdfast.storage.resource_routes import KeepAnswer, KeepRequest, MemberBody, members_of
-from holdfast.txn.decisions import Decisions
+from holdfast.storage.resource import Decision, Member
 from holdfast.txn.lead import Lead
+from holdfast.txn.remote_lead import DECIDE_PATH, ENLIST_PATH
+
+Int64 = Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
-class SettleRequest(BaseModel):
+class DecideRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     txn_id: str
     state: Decision
-    is_joint: bool
-    members: list[MemberBody]
 
 
-class SettleAnswer(BaseModel):
+class DecideAnswer(BaseModel):
     state: str
 
 
-class InternalTxnRoutes:
-    """`decisions` and `lead` are set while the store is open."""
+class MemberBody(BaseModel):
+    model_config = ConfigDict(strict=True)
 
-    decisions: Decisions
+    namespace: str
+    key: str
+
+
+class EnlistRequest(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    txn_id: str
+    expires_at_ms: Int64
+    members: list[MemberBody]
+
+
+class EnlistAnswer(BaseModel):
+    expires_at_ms: int
+
+
+class InternalTxnRoutes:
+    """`lead` is set while the store is open."""
+
     lead: Lead
 
     def __init__(self) -> None:
         self.router = ExpressRouter(tags=("internal",))
-        self.router.add(DECIDE_PATH, self._decide, request_model=SettleRequest, response_model=SettleAnswer)
-        self.router.add(KEEP_PATH, self._keep, request_model=KeepRequest, response_model=KeepAnswer)
-        self.router.add(ENLIST_PATH, self._enlist, request_model=KeepRequest, response_model=KeepAnswer)
+        self.router.add(DECIDE_PATH, self._decide, request_model=DecideRequest, response_model=DecideAnswer)
+        self.router.add(ENLIST_PATH, self._enlist, request_model=EnlistRequest, response_model=EnlistAnswer)
 
-    async def _decide(self, request: Request, body: SettleRequest) -> Answer:
-        if body.is_joint:
-            return json_answer({"state": (await self.lead.settle(body.txn_id, body.state)).value})
-        await self.decisions.settle_single(body.txn_id, body.state, members_of(body.members))
-        return json_answer({"state": body.state.value})
+    async def _decide(self, request: Request, body: DecideRequest) -> Answer:
+        state = await self.lead.settle(body.txn_id, body.state)
+        return json_answer({"state": state.value})
 
-    async def _keep(self, request: Request, body: KeepRequest) -> Answer:
-        members = members_of(body.members)
-        return json_answer(
-            {"expires_at_ms": await self.decisions.keep(body.txn_id, body.expires_at_ms, members)}
-        )
-
-    async def _enlist(self, request: Request, body: KeepRequest) -> Answer:
-        await self.lead.enlist(body.txn_id, body.expires_at_ms, members_of(body.members))
+    async def _enlist(self, request: Request, body: EnlistRequest) -> Answer:
+        members = [Member(member.namespace, member.key) for member in body.members]
+        await self.lead.enlist(body.txn_id, body.expires_at_ms, members)
         return json_answer({"expires_at_ms": body.expires_at_ms})

@@ -70,6 +70,10 @@ def recorded(record: TxnRecord | None, marker: TxnMarker | None, ask: Ask) -> Tx
     return merged
 
 
+def is_enlisted(record: TxnRecord | None, member: Member) -> bool:
+    return record is not None and any((one.namespace, one.key) == member for one in record.participants)
+
+
 def _check_terms(known: TxnRecord | TxnMarker, ask: Ask) -> None:
     if known.term > 0 and ask.term == 0:
         raise TcTermRequired(f"the transaction was decided under term {known.term}; send tc_term")

@@ -52,7 +52,7 @@ class Peers:
                 probe_path=probe_path,
                 limits=limits,
             )
-            for service in peer_roles(role)
+            for service in peer_roles(settings, role)
         }
         _show(self.clients, registry)
 
@@ -76,7 +76,7 @@ class Peers:
 
 def _tls(settings: PlaneSettings, role: Role) -> ssl.SSLContext | None:
     """Peers with https:// URLs ask for a certificate: this process shows that of its bundle."""
-    urls = [url for service in peer_roles(role) for url in peer_urls(settings, service)]
+    urls = [url for service in peer_roles(settings, role) for url in peer_urls(settings, service)]
     if not any(url.startswith("https:") for url in urls):
         return None
     if not settings.has_bundle:

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 from holdfast.common.clock import unix_s
 from holdfast.common.errors import HoldfastError
@@ -10,8 +11,6 @@ from holdfast.common.logging import get_logger
 from holdfast.common.metrics import Registry
 from holdfast.common.settings import PlaneSettings
 from holdfast.storage.layers_pb2 import TxnParticipant, TxnRecord
-from holdfast.storage.resource import Decision, Member
-from holdfast.txn.courier import Brought
 from holdfast.txn.metrics import ISLAND, LOOKUP_FAILED, NO_ENDPOINT, TxnMetrics
 from holdfast.txn.rm_registry import RmRegistry
 from holdfast.txn.tc_peers import PeerAnswer, PeerPort, PeerUnreachable
@@ -19,8 +18,31 @@ from holdfast.txn.tc_peers import PeerAnswer, PeerPort, PeerUnreachable
 _log = get_logger("tc.fanout")
 
 
-class IslandCourier:
-    """The `Courier` to other stores; registry and peers are there while this node's own store is open."""
+class Delivered(NamedTuple):
+    """The islands that a decision has reached, and what was wrong with the others."""
+
+    reached: list[str]
+    problems: list[str]
+
+
+class FanOut(Protocol):
+    """Delivers what is recorded to participants on other stores."""
+
+    async def deliver(self, txn_id: str, record: TxnRecord) -> Delivered:
+        """One round to every island that the decision has not reached; never raises for one that fails."""
+        ...
+
+
+class NoFanOut:
+    """There is one store: what is not here is nowhere."""
+
+    async def deliver(self, txn_id: str, record: TxnRecord) -> Delivered:
+        missing = sorted({one.backend_hash for one in record.participants if not one.is_applied})
+        return Delivered([], [f"({one}): no endpoint" for one in missing])
+
+
+class IslandFanOut:
+    """The `FanOut` to other stores; registry and peers are there while this node's own store is open."""
 
     def __init__(
         self,
@@ -39,25 +61,19 @@ class IslandCourier:
         self._delay_s_max = settings.tc_fanout_delay_s_max
         self._delay_multiplier = settings.tc_fanout_delay_multiplier
 
-    async def bring(self, txn_id: str, record: TxnRecord) -> Brought:
+    async def deliver(self, txn_id: str, record: TxnRecord) -> Delivered:
         groups: dict[str, list[TxnParticipant]] = {}
         for one in record.participants:
             if not one.is_applied:
                 groups.setdefault(one.backend_hash, []).append(one)
         with self._metrics.fanout.observed():
             problems = await asyncio.gather(
-                *(self._bring(txn_id, record, island, group) for island, group in groups.items())
+                *(self._deliver(txn_id, record, island, group) for island, group in groups.items())
             )
         reached = [island for island, problem in zip(groups, problems, strict=True) if not problem]
-        return Brought(reached, [problem for problem in problems if problem])
+        return Delivered(reached, [problem for problem in problems if problem])
 
-    async def apply_single(self, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
-        raise AssertionError("a lease of its own never leaves its island")
-
-    async def keep(self, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
-        return expires_at_ms
-
-    async def _bring(
+    async def _deliver(
         self, txn_id: str, record: TxnRecord, island: str, group: Sequence[TxnParticipant]
     ) -> str:
         """What is wrong with every endpoint of an island; empty if one of them has applied the decision."""
