@@ -64,7 +64,7 @@ def public_members(kind: type) -> dict[str, list[str]]:
     return {
         name: list(inspect.signature(member).parameters)
         for name, member in inspect.getmembers(kind, inspect.isfunction)
-        if not name.startswith("_") and name != "close_soon"
+        if not name.startswith("_")
     }
 
 

@@ -251,3 +251,9 @@ def _is_over(renewal: Renewal) -> bool:
 
 def _is_current(entry: Entry) -> bool:
     return entry[2].stage is Stage.WAITING and entry[2].due_s == entry[0]
+
+
+def tell(losses: list[Loss]) -> None:
+    """Each holder hears of its own."""
+    for renewal, because in losses:
+        renewal.renewable.lose(because)

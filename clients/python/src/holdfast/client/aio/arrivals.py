@@ -1,11 +1,11 @@
 """Deliveries as they come in one open answer, and the payload of each."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import IO, Any
 
+from holdfast.client.aio.stream import save
 from holdfast.client.call import Answer
 from holdfast.client.connection import check_size, mapped_errors
 from holdfast.client.delivery_reader import Arrival, DeliveryReader, Event, PayloadEnd
@@ -125,14 +125,4 @@ class Payload:
 
     async def save_to(self, target: Path | IO[bytes]) -> int:
         """Write all of it to a file, and give its size."""
-        if isinstance(target, Path):
-            file = await asyncio.to_thread(target.open, "wb")
-            try:
-                return await self.save_to(file)
-            finally:
-                await asyncio.to_thread(file.close)
-        size_bytes = 0
-        async for chunk in self:
-            await asyncio.to_thread(target.write, chunk)
-            size_bytes += len(chunk)
-        return size_bytes
+        return await save(self, target)

@@ -1,11 +1,9 @@
 """Consumers in tasks: each listens to its queue, and starts again when it fails."""
 
-import asyncio
-import inspect
 import random
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
+from holdfast.client.aio.concurrency import Event, is_set_within, result_of, run_together, run_until
 from holdfast.client.aio.delivery import Delivery
 from holdfast.client.aio.queue import Queue
 from holdfast.client.aio.subscription import Subscription
@@ -26,49 +24,19 @@ async def run_consumers(
     consumers: Sequence[Consumer[Delivery]], queue_of: QueueOf, stop: Stop | None
 ) -> None:
     """Returns when all have ended: after a stop without a word, after a failure with that."""
-    stop = stop or Stop()
-    running = asyncio.get_running_loop()
-    loops = [_Loop(consumer, queue_of(consumer)) for consumer in consumers]
-
-    def end_all() -> None:
-        for loop in loops:
-            loop.end()
-
-    def end_from_anywhere() -> None:
-        running.call_soon_threadsafe(end_all)
-
-    stop.add(end_from_anywhere)
-    tasks = [asyncio.create_task(loop.run(), name=f"holdfast.consumer.{loop.label}") for loop in loops]
-    try:
-        for ended in asyncio.as_completed(tasks):
-            try:
-                await ended
-            except ConsumerFailed:
-                end_all()
-    finally:
-        stop.remove(end_from_anywhere)
-        await _cancel(tasks)
-    for task in tasks:
-        task.result()
-
-
-async def _cancel(tasks: "Sequence[asyncio.Task[None]]") -> None:
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)
+    await run_together([_Loop(consumer, queue_of(consumer)) for consumer in consumers], stop or Stop())
 
 
 class _Loop:
     """One consumer; a failure that it can't get over ends all."""
 
     def __init__(self, consumer: Consumer[Delivery], queue: Queue) -> None:
-        self.label = consumer.label()
+        self.label = f"consumer.{consumer.label()}"
         self._consumer = consumer
         self._life = ConsumerLife(consumer, random.Random())
         self._owner = consumer.owner_or_default()
         self._queue = queue
-        self._stopped = asyncio.Event()
+        self._stopped = Event()
         self._subscription: Subscription | None = None
         self._in_hand: Delivery | None = None
 
@@ -79,11 +47,15 @@ class _Loop:
             self._subscription.close_soon()
 
     async def run(self) -> None:
-        while not self._stopped.is_set():
-            delay_s = await self._restart()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(delay_s):
-                    await self._stopped.wait()
+        """Raises ConsumerFailed when it can't go on, whatever the reason."""
+        try:
+            delay_s = 0.0
+            while not await is_set_within(self._stopped, delay_s):
+                delay_s = await self._restart()
+        except ConsumerFailed:
+            raise
+        except Exception as error:
+            raise self._life.gave_up(error) from error
 
     async def _restart(self) -> float:
         """One start; how long to wait before the next."""
@@ -113,9 +85,11 @@ class _Loop:
             if self._consumer.auto_ack and isinstance(failure.delivery, Delivery):
                 await failure.delivery.fail(failure.error)
             raise
-        except asyncio.CancelledError as cancelled:
+        except Exception:
+            raise
+        except BaseException as interruption:
             if self._consumer.auto_ack and self._in_hand is not None:
-                await self._in_hand.fail(cancelled)
+                await self._in_hand.fail(interruption)
             raise
 
     async def _listen(self) -> None:
@@ -146,37 +120,23 @@ class _Loop:
     async def _handle(self, delivery: Delivery) -> None:
         try:
             async with delivery.kept():
-                await self._while_ours(delivery)
+                await run_until(
+                    delivery.lost,
+                    lambda: result_of(self._consumer.handler(delivery)),
+                    lambda: delivery.lost_because,
+                )
+                if delivery.lost_because is not None:
+                    raise delivery.lost_because
                 if self._consumer.auto_ack and not delivery.is_settled:
                     await delivery.ack()
         except Exception as error:
             raise HandlerFailed(error, delivery) from error
-
-    async def _while_ours(self, delivery: Delivery) -> None:
-        """Run the handler, and cancel it when the delivery is lost."""
-        handled = self._consumer.handler(delivery)
-        if not inspect.isawaitable(handled):
-            return
-        running = asyncio.ensure_future(handled)
-        lost = asyncio.ensure_future(delivery.lost.wait())
-        try:
-            await asyncio.wait({running, lost}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            lost.cancel()
-            if not running.done():
-                running.cancel()
-                await asyncio.wait({running})
-        if delivery.lost_because is not None and (running.cancelled() or running.exception() is None):
-            raise delivery.lost_because
-        running.result()
 
 
 async def _call(hook: Callable[[ConsumerEvent], object] | None, event: ConsumerEvent) -> None:
     if hook is None:
         return
     try:
-        called = hook(event)
-        if inspect.isawaitable(called):
-            await called
+        await result_of(hook(event))
     except Exception as error:
         raise HandlerFailed(error) from error

@@ -1,13 +1,13 @@
 """A message in hand: its payload, its state, and what becomes of it."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.client import request
 from holdfast.client.aio.arrivals import Payload
+from holdfast.client.aio.concurrency import Event, Lock
 from holdfast.client.aio.renewer import Renewer
 from holdfast.client.aio.transport import Transport
 from holdfast.client.body import AsyncSource
@@ -72,7 +72,7 @@ class Delivery:
         state: DeliveryState | None = None,
         close_delay_s: float = 0.0,
     ) -> None:
-        self.lost = asyncio.Event()
+        self.lost = Event()
         self.payload = payload
         self.hang_up: Callable[[], Awaitable[None]] = _nothing
         """Called when nothing more of the payload will be read."""
@@ -82,7 +82,7 @@ class Delivery:
         self._close_delay_s = close_delay_s
         self._renewer = renewer
         self._renewal: Renewal | None = None
-        self._guard = asyncio.Lock()
+        self._guard = Lock()
         claim.on_end = self._on_end
 
     @property
@@ -223,24 +223,3 @@ class Delivery:
         self._stop_renewal()
         if self._claim.lost_because is not None:
             self.lost.set()
-
-
-class Dequeuing:
-    """A dequeue under way: `async with` it for a block, or `await` it for a delivery to settle by hand."""
-
-    def __init__(self, start: Callable[[], Coroutine[Any, Any, Delivery]]) -> None:
-        self._start = start
-        self._delivery: Delivery | None = None
-
-    def __await__(self) -> Generator[Any, None, Delivery]:
-        return self._start().__await__()
-
-    async def __aenter__(self) -> Delivery:
-        self._delivery = await self._start()
-        return await self._delivery.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._delivery is not None, "entered before"
-        await self._delivery.__aexit__(kind, error, trace)

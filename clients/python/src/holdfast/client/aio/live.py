@@ -1,12 +1,12 @@
 """Streams without an end: opened again whenever they break off, and closed from any task."""
 
-import asyncio
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
+from holdfast.client.aio.concurrency import GENERATOR_RUNNING, Event, is_set_within
 from holdfast.client.aio.transport import Transport
 from holdfast.client.call import Answer, Call
 from holdfast.client.errors import TransportFailed
@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 
 class LiveStream(Generic[T]):
-    """Use it in an `async with`: the server holds a place for whoever listens."""
+    """Close it, or use it in its `async with`: the server holds a place for whoever listens."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._closed = asyncio.Event()
+        self._closed = Event()
         self._socket: socket.socket | None = None
         self._reading: AsyncGenerator[T, None] | None = None
 
@@ -33,7 +33,7 @@ class LiveStream(Generic[T]):
     ) -> None:
         await self.close()
         if self._reading is not None:
-            with suppress(RuntimeError):  # Another task reads, and comes to its end by itself.
+            with suppress(GENERATOR_RUNNING):  # Another task reads, and comes to its end by itself.
                 await self._reading.aclose()
         self._let_go()
 
@@ -70,7 +70,7 @@ class LiveStream(Generic[T]):
 
     async def _answers(self, opening: Opening) -> AsyncIterator[Answer]:
         """One open answer after the other."""
-        while not await self._is_closed_in(opening.delay_s()):
+        while not await is_set_within(self._closed, opening.delay_s()):
             try:
                 answer = await self._transport.run(opening.attempt())
                 if answer is not None:
@@ -81,9 +81,3 @@ class LiveStream(Generic[T]):
                 raise
             finally:
                 self._let_go()
-
-    async def _is_closed_in(self, seconds: float) -> bool:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._closed.wait()
-        return self._closed.is_set()

@@ -76,7 +76,7 @@ class KeyQuery(Query):
 
 @dataclass(slots=True)
 class DocumentQuery(Query):
-    """`async for row in client.query(selector, documents=True)`. Left early, close it, or use it in an `async with`."""
+    """`async for row in client.query(selector, documents=True)`. Left early, close it, or use it in its `async with`."""
 
     _document_bytes_max: int
     _open: Stream | None = None

@@ -4,8 +4,9 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from holdfast.client.aio.arrivals import Payload
+from holdfast.client.aio.concurrency import Pending, pending
 from holdfast.client.aio.dead_letters import DeadLetters
-from holdfast.client.aio.delivery import Delivery, Dequeuing
+from holdfast.client.aio.delivery import Delivery
 from holdfast.client.aio.intake import Intake
 from holdfast.client.aio.renewer import Renewer
 from holdfast.client.aio.subscription import Changes, Subscription
@@ -85,7 +86,7 @@ class Queue:
         txn_id: str = "",
         close_delay_s: float = 0.0,
         retries: int = RETRIES_DEFAULT,
-    ) -> Dequeuing:
+    ) -> Pending[Delivery]:
         """Take a message: `async with queue.dequeue() as delivery` acks it at the end, or nacks it when the block raises.
 
         Waits up to `block_s` (None: for ever, 0: not at all), then raises QueueEmpty.
@@ -97,7 +98,7 @@ class Queue:
             txn_id=txn_id,
             retries=retries,
         )
-        return Dequeuing(lambda: self._take(taking, close_delay_s))
+        return pending(lambda: self._take(taking, close_delay_s))
 
     def dequeue_with_state(
         self,
@@ -108,7 +109,7 @@ class Queue:
         txn_id: str = "",
         close_delay_s: float = 0.0,
         retries: int = RETRIES_DEFAULT,
-    ) -> Dequeuing:
+    ) -> Pending[Delivery]:
         """`dequeue` with a note that stays with the message over redeliveries: `delivery.state`."""
         taking = Taking(
             owner=owner or self._calls.options.owner_or_default(),
@@ -118,7 +119,7 @@ class Queue:
             retries=retries,
             with_state=True,
         )
-        return Dequeuing(lambda: self._take(taking, close_delay_s))
+        return pending(lambda: self._take(taking, close_delay_s))
 
     async def _take(self, taking: Taking, close_delay_s: float) -> Delivery:
         answer = await self._transport.run(self._calls.dequeue(taking))

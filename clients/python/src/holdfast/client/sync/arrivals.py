@@ -1,3 +1,4 @@
+# Generated from aio/arrivals.py by generate_sync.py: change that, then run `make sync-client`.
 """Deliveries as they come in one open answer, and the payload of each."""
 
 import json
@@ -11,6 +12,7 @@ from holdfast.client.delivery_reader import Arrival, DeliveryReader, Event, Payl
 from holdfast.client.errors import InvalidArgument, TransportFailed, UnexpectedAnswer
 from holdfast.client.multipart import PartData, StreamEnd, boundary_of
 from holdfast.client.queue_message import Message
+from holdfast.client.sync.stream import save
 
 
 class Arrivals:
@@ -123,11 +125,4 @@ class Payload:
 
     def save_to(self, target: Path | IO[bytes]) -> int:
         """Write all of it to a file, and give its size."""
-        if isinstance(target, Path):
-            with target.open("wb") as file:
-                return self.save_to(file)
-        size_bytes = 0
-        for chunk in self:
-            target.write(chunk)
-            size_bytes += len(chunk)
-        return size_bytes
+        return save(self, target)

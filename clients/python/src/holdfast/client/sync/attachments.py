@@ -1,3 +1,4 @@
+# Generated from aio/attachments.py by generate_sync.py: change that, then run `make sync-client`.
 """Attachments of one key: those everybody sees, and those a session stages."""
 
 from collections.abc import Callable, Iterator

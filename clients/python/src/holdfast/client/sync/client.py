@@ -1,6 +1,6 @@
+# Generated from aio/client.py by generate_sync.py: change that, then run `make sync-client`.
 """The client: acquires leases, reads what is public, and looks after its sessions."""
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from types import TracebackType
@@ -25,6 +25,7 @@ from holdfast.client.reading import Reading
 from holdfast.client.retry import RETRIES_DEFAULT
 from holdfast.client.roster import Roster
 from holdfast.client.sync.attachments import PublicAttachments
+from holdfast.client.sync.concurrency import Background, pending
 from holdfast.client.sync.consumer import run_consumers
 from holdfast.client.sync.delivery import Delivery
 from holdfast.client.sync.for_update import run_handler
@@ -59,7 +60,7 @@ class Client:
         )
         self._renewer = Renewer(self._transport, self._channel, self.options)
         self._roster = Roster[Session]()
-        self._giving_back: list[threading.Thread] = []
+        self._giving_back = Background()
         self._is_closed = False
 
     @classmethod
@@ -81,8 +82,7 @@ class Client:
         if self._is_closed:
             return
         self._is_closed = True
-        for thread in self._giving_back:
-            thread.join(self.options.close_timeout_s)
+        self._giving_back.wait(self.options.close_timeout_s)
         deadline_s = self._channel.monotonic_s() + self.options.close_timeout_s
         for session in self._roster.sessions():
             with suppress(ClientError):  # It expires by itself.
@@ -124,9 +124,12 @@ class Client:
             if_not_exists=if_not_exists,
             retries=retries,
         )
+        return pending(lambda: self._acquire(acquisition, keepalive=keepalive))
+
+    def _acquire(self, acquisition: Acquisition, *, keepalive: bool) -> Session:
         self._check_open()
         answer = self._transport.run(acquisition.run(self._channel))
-        hold = Hold.granted(self._channel, self.options, answer, ttl_s)
+        hold = Hold.granted(self._channel, self.options, answer, acquisition.ttl_s)
         return self._session(hold, keepalive=keepalive)
 
     def attach(self, lease: Lease) -> Session:
@@ -148,8 +151,8 @@ class Client:
         """Acquire and read a key, run `handler(session, state)` under the lease, then release; gives its result.
 
         Acquire and get are tried again while that makes sense; the handler runs once. When it raises, what it
-        staged is rolled back, or with `on_error="commit"` published. A thread can't be cancelled: a long handler
-        should look at `session.lost`.
+        staged is rolled back, or with `on_error="commit"` published.
+        A thread can't be cancelled: a long handler should look at `session.lost`.
         """
         acquisition = Acquisition.of(
             self.options, key=key, ttl_s=ttl_s, block_s=block_s, owner=owner, namespace=namespace, retries=0
@@ -178,23 +181,17 @@ class Client:
                 renewer=self._renewer if keepalive else None,
                 on_end=lambda: self._roster.remove(hold),
             )
-        except ClientError:  # There is no thread to keep it alive.
+        except ClientError:  # Nothing can keep it alive, as when there are no more threads.
             with suppress(ClientError):
                 self._transport.run(hold.release(rollback=True))
             raise
-        hold.on_due = lambda: self._give_back(session)
+        hold.on_due = lambda: self._giving_back.start(session.give_back, name="holdfast.give-back")
         self._roster.add(hold, session)
         return session
 
     def _on_shutdown_imminent(self, endpoint: Endpoint) -> None:
         if self.options.drain_aware:
             self._roster.want_back(endpoint)
-
-    def _give_back(self, session: Session) -> None:
-        thread = threading.Thread(target=session.give_back, name="holdfast.give-back", daemon=True)
-        self._giving_back = [running for running in self._giving_back if running.is_alive()]
-        self._giving_back.append(thread)
-        thread.start()
 
     # Public reads
 

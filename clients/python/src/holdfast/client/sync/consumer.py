@@ -1,7 +1,7 @@
+# Generated from aio/consumer.py by generate_sync.py: change that, then run `make sync-client`.
 """Consumers in threads: each listens to its queue, and starts again when it fails."""
 
 import random
-import threading
 from collections.abc import Callable, Sequence
 
 from holdfast.client.consumer import (
@@ -13,6 +13,7 @@ from holdfast.client.consumer import (
     Stop,
 )
 from holdfast.client.errors import ClientError
+from holdfast.client.sync.concurrency import Event, is_set_within, result_of, run_together, run_until
 from holdfast.client.sync.delivery import Delivery
 from holdfast.client.sync.queue import Queue
 from holdfast.client.sync.subscription import Subscription
@@ -21,58 +22,39 @@ QueueOf = Callable[[Consumer[Delivery]], Queue]
 
 
 def run_consumers(consumers: Sequence[Consumer[Delivery]], queue_of: QueueOf, stop: Stop | None) -> None:
-    """Blocks until all have ended: after a stop without a word, after a failure with that."""
-    stop = stop or Stop()
-    ended = Stop()
-    stop.add(ended.set)
-    loops = [_Loop(consumer, queue_of(consumer), ended) for consumer in consumers]
-    try:
-        for loop in loops:
-            loop.thread.start()
-        for loop in loops:
-            loop.thread.join()
-    except BaseException:
-        ended.set()
-        for loop in loops:
-            if loop.thread.ident is not None:
-                loop.thread.join()
-        raise
-    finally:
-        stop.remove(ended.set)
-    for loop in loops:
-        if loop.failure is not None:
-            raise loop.failure
+    """Returns when all have ended: after a stop without a word, after a failure with that."""
+    run_together([_Loop(consumer, queue_of(consumer)) for consumer in consumers], stop or Stop())
 
 
 class _Loop:
     """One consumer; a failure that it can't get over ends all."""
 
-    def __init__(self, consumer: Consumer[Delivery], queue: Queue, stop: Stop) -> None:
-        self.failure: ConsumerFailed | None = None
-        self.thread = threading.Thread(
-            target=self._run, name=f"holdfast.consumer.{consumer.label()}", daemon=True
-        )
+    def __init__(self, consumer: Consumer[Delivery], queue: Queue) -> None:
+        self.label = f"consumer.{consumer.label()}"
         self._consumer = consumer
         self._life = ConsumerLife(consumer, random.Random())
         self._owner = consumer.owner_or_default()
         self._queue = queue
-        self._stop = stop
-        self._stopped = threading.Event()
+        self._stopped = Event()
+        self._subscription: Subscription | None = None
+        self._in_hand: Delivery | None = None
 
-    def _run(self) -> None:
-        self._stop.add(self._stopped.set)
+    def end(self) -> None:
+        """Begin nothing more; what is in hand is finished."""
+        self._stopped.set()
+        if self._subscription is not None:
+            self._subscription.close_soon()
+
+    def run(self) -> None:
+        """Raises ConsumerFailed when it can't go on, whatever the reason."""
         try:
             delay_s = 0.0
-            while not self._stopped.wait(delay_s):
+            while not is_set_within(self._stopped, delay_s):
                 delay_s = self._restart()
-        except ConsumerFailed as failure:
-            self.failure = failure
-        except Exception as error:  # noqa: BLE001  # The edge of the thread: who waits for it is told.
-            self.failure = self._life.gave_up(error)
-        finally:
-            self._stop.remove(self._stopped.set)
-            if self.failure is not None:
-                self._stop.set()
+        except ConsumerFailed:
+            raise
+        except Exception as error:
+            raise self._life.gave_up(error) from error
 
     def _restart(self) -> float:
         """One start; how long to wait before the next."""
@@ -102,10 +84,16 @@ class _Loop:
             if self._consumer.auto_ack and isinstance(failure.delivery, Delivery):
                 failure.delivery.fail(failure.error)
             raise
+        except Exception:
+            raise
+        except BaseException as interruption:
+            if self._consumer.auto_ack and self._in_hand is not None:
+                self._in_hand.fail(interruption)
+            raise
 
     def _listen(self) -> None:
         consumer = self._consumer
-        subscription = self._queue.subscribe(
+        self._subscription = self._queue.subscribe(
             prefetch=consumer.prefetch,
             visibility_s=consumer.visibility_s,
             owner=self._owner,
@@ -113,25 +101,29 @@ class _Loop:
             close_delay_s=consumer.close_delay_s,
             retries=0,
         )
-        self._stop.add(subscription.close)
-        try:
-            with subscription:
-                self._handle_all(subscription)
-        finally:
-            self._stop.remove(subscription.close)
+        if self._stopped.is_set():
+            return
+        with self._subscription as subscription:
+            self._handle_all(subscription)
 
     def _handle_all(self, subscription: Subscription) -> None:
         for delivery in subscription:
             if self._stopped.is_set():
                 delivery.nack(intent="defer")  # It came too late to be begun.
                 return
+            self._in_hand = delivery
             self._handle(delivery)
+            self._in_hand = None
             self._life.succeeded()
 
     def _handle(self, delivery: Delivery) -> None:
         try:
             with delivery.kept():
-                self._consumer.handler(delivery)
+                run_until(
+                    delivery.lost,
+                    lambda: result_of(self._consumer.handler(delivery)),
+                    lambda: delivery.lost_because,
+                )
                 if delivery.lost_because is not None:
                     raise delivery.lost_because
                 if self._consumer.auto_ack and not delivery.is_settled:
@@ -144,6 +136,6 @@ def _call(hook: Callable[[ConsumerEvent], object] | None, event: ConsumerEvent) 
     if hook is None:
         return
     try:
-        hook(event)
+        result_of(hook(event))
     except Exception as error:
         raise HandlerFailed(error) from error

@@ -1,3 +1,4 @@
+# Generated from aio/dead_letters.py by generate_sync.py: change that, then run `make sync-client`.
 """The dead letters of a queue: messages that used up their attempts."""
 
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,6 @@
+# Generated from aio/delivery.py by generate_sync.py: change that, then run `make sync-client`.
 """A message in hand: its payload, its state, and what becomes of it."""
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -16,10 +16,15 @@ from holdfast.client.hold import Hold
 from holdfast.client.queue_message import Intent, Message
 from holdfast.client.renewal import Renewal
 from holdfast.client.sync.arrivals import Payload
+from holdfast.client.sync.concurrency import Event, Lock
 from holdfast.client.sync.renewer import Renewer
 from holdfast.client.sync.transport import Transport
 
 T = TypeVar("T")
+
+
+def _nothing() -> None:
+    """Nothing is open."""
 
 
 class DeliveryState:
@@ -68,9 +73,9 @@ class Delivery:
         state: DeliveryState | None = None,
         close_delay_s: float = 0.0,
     ) -> None:
-        self.lost = threading.Event()
+        self.lost = Event()
         self.payload = payload
-        self.hang_up: Callable[[], None] = lambda: None
+        self.hang_up: Callable[[], None] = _nothing
         """Called when nothing more of the payload will be read."""
         self._transport = transport
         self._claim = claim
@@ -78,7 +83,7 @@ class Delivery:
         self._close_delay_s = close_delay_s
         self._renewer = renewer
         self._renewal: Renewal | None = None
-        self._guard = threading.Lock()
+        self._guard = Lock()
         claim.on_end = self._on_end
 
     @property
@@ -157,7 +162,8 @@ class Delivery:
         try:
             yield
         finally:
-            self._stop_renewal()
+            with self._guard:  # An extend that is cut off would take the ETag with it.
+                self._stop_renewal()
 
     def ack(self) -> None:
         """Done: the message is gone for good. Raises LeaseLost or NotFound if it was no longer ours."""

@@ -1,3 +1,4 @@
+# Generated from aio/intake.py by generate_sync.py: change that, then run `make sync-client`.
 """Makes deliveries of what arrives."""
 
 from contextlib import suppress

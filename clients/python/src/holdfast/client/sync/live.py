@@ -1,7 +1,7 @@
+# Generated from aio/live.py by generate_sync.py: change that, then run `make sync-client`.
 """Streams without an end: opened again whenever they break off, and closed from any thread."""
 
 import socket
-import threading
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from types import TracebackType
@@ -11,17 +11,18 @@ from holdfast.client.call import Answer, Call
 from holdfast.client.errors import TransportFailed
 from holdfast.client.hang_up import Connected, hang_up, second_handle
 from holdfast.client.queue_opening import Opening
+from holdfast.client.sync.concurrency import GENERATOR_RUNNING, Event, is_set_within
 from holdfast.client.sync.transport import Transport
 
 T = TypeVar("T")
 
 
 class LiveStream(Generic[T]):
-    """Close it, or use it in a `with`: the server holds a place for whoever listens."""
+    """Close it, or use it in its `with`: the server holds a place for whoever listens."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._closed = threading.Event()
+        self._closed = Event()
         self._socket: socket.socket | None = None
         self._reading: Generator[T, None, None] | None = None
 
@@ -33,7 +34,7 @@ class LiveStream(Generic[T]):
     ) -> None:
         self.close()
         if self._reading is not None:
-            with suppress(ValueError):  # Another thread reads, and comes to its end by itself.
+            with suppress(GENERATOR_RUNNING):  # Another thread reads, and comes to its end by itself.
                 self._reading.close()
         self._let_go()
 
@@ -43,6 +44,10 @@ class LiveStream(Generic[T]):
 
     def close(self) -> None:
         """End it. Whoever reads from it at this moment comes to an end too."""
+        self.close_soon()
+
+    def close_soon(self) -> None:
+        """`close` for a callback."""
         self._closed.set()
         if self._socket is not None:
             hang_up(self._socket)
@@ -66,7 +71,7 @@ class LiveStream(Generic[T]):
 
     def _answers(self, opening: Opening) -> Iterator[Answer]:
         """One open answer after the other."""
-        while not self._closed.wait(opening.delay_s()):
+        while not is_set_within(self._closed, opening.delay_s()):
             try:
                 answer = self._transport.run(opening.attempt())
                 if answer is not None:

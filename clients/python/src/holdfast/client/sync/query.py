@@ -1,3 +1,4 @@
+# Generated from aio/query.py by generate_sync.py: change that, then run `make sync-client`.
 """Queries: keys or documents, page after page, as they are asked for."""
 
 from collections.abc import Iterator
@@ -75,7 +76,7 @@ class KeyQuery(Query):
 
 @dataclass(slots=True)
 class DocumentQuery(Query):
-    """`for row in client.query(selector, documents=True)`. Left early, close it, or use it in a `with`."""
+    """`for row in client.query(selector, documents=True)`. Left early, close it, or use it in its `with`."""
 
     _document_bytes_max: int
     _open: Stream | None = None
@@ -107,6 +108,8 @@ class DocumentQuery(Query):
         with Trailers(response) as trailers:
             with mapped_errors(endpoint):
                 for piece in response.iter_raw():
-                    yield from reader.feed(piece)
-            yield from reader.finish()
+                    for row in reader.feed(piece):
+                        yield row
+            for row in reader.finish():
+                yield row
         self._pages.position.turn_by_headers(page_headers(answer, trailers))

@@ -1,6 +1,7 @@
+# Generated from aio/queue.py by generate_sync.py: change that, then run `make sync-client`.
 """A queue of the plane: messages in, deliveries out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from holdfast.client.body import SyncSource
@@ -10,6 +11,7 @@ from holdfast.client.queue_message import CONTENT_TYPE_DEFAULT, Enqueued, Messag
 from holdfast.client.queue_view import QueuePolicy, QueueStats, StoredMessage
 from holdfast.client.retry import RETRIES_DEFAULT
 from holdfast.client.sync.arrivals import Payload
+from holdfast.client.sync.concurrency import pending
 from holdfast.client.sync.dead_letters import DeadLetters
 from holdfast.client.sync.delivery import Delivery
 from holdfast.client.sync.intake import Intake
@@ -95,7 +97,7 @@ class Queue:
             txn_id=txn_id,
             retries=retries,
         )
-        return self._take(taking, close_delay_s)
+        return pending(lambda: self._take(taking, close_delay_s))
 
     def dequeue_with_state(
         self,
@@ -116,7 +118,7 @@ class Queue:
             retries=retries,
             with_state=True,
         )
-        return self._take(taking, close_delay_s)
+        return pending(lambda: self._take(taking, close_delay_s))
 
     def _take(self, taking: Taking, close_delay_s: float) -> Delivery:
         answer = self._transport.run(self._calls.dequeue(taking))
@@ -174,7 +176,7 @@ class Queue:
     def attach(self, message: Message) -> Delivery:
         """A delivery that was taken elsewhere, to be settled here; it has no payload."""
         claim = self._calls.claim(message)
-        payload = Payload(message, iter(()), bytes_max=0)
+        payload = Payload(message, _no_chunks(), bytes_max=0)
         return self._intake().of(claim, payload)
 
     def ack_many(self, deliveries: Iterable[Delivery]) -> list[AckResult]:
@@ -231,3 +233,8 @@ class Queue:
     def resume(self) -> QueuePolicy:
         """Deliver again."""
         return self._transport.run(self._calls.pause(is_paused=False))
+
+
+def _no_chunks() -> Iterator[bytes]:
+    nothing: tuple[bytes, ...] = ()
+    yield from nothing

@@ -1,6 +1,7 @@
+# Generated from aio/subscription.py by generate_sync.py: change that, then run `make sync-client`.
 """Deliveries without an end, and changes of a queue without an end."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing, suppress
 
 from holdfast.client.call import Answer
@@ -32,11 +33,12 @@ class Subscription(LiveStream[Delivery]):
             for answer in self._answers(opening):
                 is_empty, is_left = True, False
                 try:
-                    for delivery in self._deliveries(answer):
-                        is_empty = False
-                        opening.succeeded()
-                        yield delivery
-                        is_left = is_left or not (delivery.is_settled or delivery.lost.is_set())
+                    with closing(self._deliveries(answer)) as deliveries:
+                        for delivery in deliveries:
+                            is_empty = False
+                            opening.succeeded()
+                            yield delivery
+                            is_left = is_left or not (delivery.is_settled or delivery.lost.is_set())
                 except (TransportFailed, UnexpectedAnswer) as problem:
                     if self._closed.is_set():
                         return
@@ -50,19 +52,21 @@ class Subscription(LiveStream[Delivery]):
         except QueueEmpty:
             return  # The time to wait for a message is over.
 
-    def _deliveries(self, answer: Answer) -> Iterator[Delivery]:
-        with closing(Arrivals.open(answer)) as arrivals:
+    def _deliveries(self, answer: Answer) -> Generator[Delivery, None, None]:
+        arrivals = Arrivals.open(answer)
+        try:
             clock = ServerClock(answer, self._calls.channel.monotonic_s)
-            try:
-                while (message := arrivals.next()) is not None:
-                    if self._closed.is_set():
-                        self._intake.give_back(message)
-                    else:
-                        yield self._intake.delivery(message, arrivals, clock)
-            except GeneratorExit:
-                self.close()
-                self._give_back_rest(arrivals)
-                raise
+            while (message := arrivals.next()) is not None:
+                if self._closed.is_set():
+                    self._intake.give_back(message)
+                else:
+                    yield self._intake.delivery(message, arrivals, clock)
+        except GeneratorExit:
+            self.close_soon()
+            self._give_back_rest(arrivals)
+            raise
+        finally:
+            arrivals.close()
 
     def _give_back_rest(self, arrivals: Arrivals) -> None:
         """What was on its way when nobody wanted it any longer need not wait for the end of its visibility."""
@@ -83,10 +87,11 @@ class Changes(LiveStream[QueueChange]):
         for answer in self._answers(opening):
             is_empty = True
             try:
-                for change in self._changes(answer):
-                    is_empty = False
-                    opening.succeeded()
-                    yield change
+                with closing(self._changes(answer)) as changes:
+                    for change in changes:
+                        is_empty = False
+                        opening.succeeded()
+                        yield change
             except TransportFailed as problem:
                 if self._closed.is_set():
                     return
@@ -94,15 +99,17 @@ class Changes(LiveStream[QueueChange]):
             else:
                 opening.ended(is_empty=is_empty)
 
-    def _changes(self, answer: Answer) -> Iterator[QueueChange]:
+    def _changes(self, answer: Answer) -> Generator[QueueChange, None, None]:
         assert answer.response is not None, "the answer is open"
         assert answer.endpoint is not None, "an answer knows its endpoint"
         reader = ChangeReader()
-        with closing(answer.response):
-            chunks = answer.response.iter_raw()
+        chunks = answer.response.iter_raw()
+        try:
             while True:
                 with mapped_errors(answer.endpoint):
                     chunk = next(chunks, None)
                 if chunk is None:
                     return
                 yield from reader.feed(chunk)
+        finally:
+            answer.response.close()
