@@ -143,19 +143,19 @@ def reworded(text: str) -> str:
 
 def sources() -> list[Path]:
     """The asynchronous modules that have a generated twin."""
-    return sorted(path for path in (PACKAGE / "aio").glob("*.py") if path.name not in BY_HAND)
+    aio = PACKAGE / "aio"
+    return sorted(path for path in aio.rglob("*.py") if path.relative_to(aio).as_posix() not in BY_HAND)
 
 
 def twin(source: Path) -> Path:
     """The blocking module of an asynchronous one."""
-    return PACKAGE / "sync" / source.name
+    return PACKAGE / "sync" / source.relative_to(PACKAGE / "aio")
 
 
 def generated(source: Path) -> str:
     """What the blocking twin of a module has to be."""
-    header = (
-        f"# Generated from aio/{source.name} by generate_sync.py: change that, then run `make sync-client`.\n"
-    )
+    name = source.relative_to(PACKAGE).as_posix()
+    header = f"# Generated from {name} by generate_sync.py: change that, then run `make sync-client`.\n"
     return formatted(header + blocking(source.read_text(encoding="utf-8")), twin(source))
 
 
@@ -172,18 +172,27 @@ def _ruff(code: str, path: Path, *arguments: str) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Write what is not current, or with `--check` show it and fail."""
-    wanted = {twin(source): generated(source) for source in sources()}
-    outdated = [path for path, code in wanted.items() if not path.exists() or path.read_text() != code]
-    if list(arguments) != ["--check"]:
-        for path in outdated:
-            path.write_text(wanted[path], encoding="utf-8")
-        return 0
-    for path in outdated:
-        present = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-        made = wanted[path].splitlines(keepends=True)
-        sys.stdout.writelines(unified_diff(present, made, str(path), f"made from aio/{path.name}"))
-        sys.stdout.write(f"{path.name} is not what aio/{path.name} makes: run make sync-client\n")
-    return 1 if outdated else 0
+    is_check = list(arguments) == ["--check"]
+    is_current = True
+    for source in sources():
+        path, made = twin(source), generated(source)
+        present = path.read_text(encoding="utf-8") if path.exists() else ""
+        if made == present:
+            continue
+        if is_check:
+            is_current = False
+            _show(source, present, made)
+        else:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(made, encoding="utf-8")
+    return 0 if is_current else 1
+
+
+def _show(source: Path, present: str, made: str) -> None:
+    name, path = source.relative_to(PACKAGE).as_posix(), str(twin(source))
+    lines = [text.splitlines(keepends=True) for text in (present, made)]
+    sys.stdout.writelines(unified_diff(lines[0], lines[1], path, f"made from {name}"))
+    sys.stdout.write(f"{path} is not what {name} makes: run make sync-client\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,16 @@ from textwrap import dedent
 import pytest
 
 from clients.python import generate_sync
-from clients.python.generate_sync import BY_HAND, PACKAGE, PHRASES, blocking, formatted, generated, sources
+from clients.python.generate_sync import (
+    BY_HAND,
+    PACKAGE,
+    PHRASES,
+    blocking,
+    formatted,
+    generated,
+    sources,
+    twin,
+)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +38,10 @@ from clients.python.generate_sync import BY_HAND, PACKAGE, PHRASES, blocking, fo
         ("stack = AbstractAsyncContextManager", "stack = AbstractContextManager"),
         ("await response.aclose()", "response.close()"),
         ("@asynccontextmanager", "@contextmanager"),
-        ("from holdfast.client.aio.queue import Queue", "from holdfast.client.sync.queue import Queue"),
+        (
+            "from holdfast.client.aio.queue.queue import Queue",
+            "from holdfast.client.sync.queue.queue import Queue",
+        ),
         ("is_async = asynchronous", "is_async = asynchronous"),
     ],
 )
@@ -117,18 +129,21 @@ def test_what_is_made_is_formatted_and_imports_what_it_needs() -> None:
     assert formatted(blocking(dedent(source)), PACKAGE / "sync" / "rows.py") == dedent(expected)
 
 
-@pytest.mark.parametrize("source", sources(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("source", sources(), ids=lambda path: str(path.relative_to(PACKAGE / "aio")))
 def test_a_module_is_what_the_generator_makes(source: Path) -> None:
     made = generated(source)
 
-    assert (PACKAGE / "sync" / source.name).read_text(encoding="utf-8") == made
-    assert made.startswith(f"# Generated from aio/{source.name} ")
+    assert twin(source).read_text(encoding="utf-8") == made
+    assert made.startswith(f"# Generated from {source.relative_to(PACKAGE)} ")
     names = {node.id for node in ast.walk(ast.parse(made)) if isinstance(node, ast.Name)}
     assert not [name for name in names if "async" in name.lower()]
 
 
 def test_every_blocking_module_is_generated_or_written_by_hand_on_both_sides() -> None:
-    aio, sync = ({path.name for path in (PACKAGE / side).glob("*.py")} for side in ("aio", "sync"))
+    aio, sync = (
+        {path.relative_to(PACKAGE / side).as_posix() for path in (PACKAGE / side).rglob("*.py")}
+        for side in ("aio", "sync")
+    )
 
     assert aio == sync
     assert aio >= BY_HAND
@@ -157,9 +172,9 @@ def test_every_phrase_is_in_use(phrase: str) -> None:
 def test_a_check_tells_what_is_not_current_and_a_run_writes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for side in ("aio", "sync"):
-        (tmp_path / side).mkdir()
-    (tmp_path / "aio" / "queue.py").write_text("async def get() -> None: ...\n")
+    (tmp_path / "aio" / "queue").mkdir(parents=True)
+    (tmp_path / "sync").mkdir()
+    (tmp_path / "aio" / "queue" / "live.py").write_text("async def get() -> None: ...\n")
     (tmp_path / "aio" / "pool.py").write_text("async def never() -> None: ...\n")
     monkeypatch.setattr(generate_sync, "PACKAGE", tmp_path)
 
@@ -170,5 +185,5 @@ def test_a_check_tells_what_is_not_current_and_a_run_writes_it(
 
     assert (before, wrote, after) == (1, 0, 0)
     assert "+def get() -> None: ...\n" in told
-    assert "queue.py is not what aio/queue.py makes: run make sync-client" in told
-    assert [path.name for path in (tmp_path / "sync").iterdir()] == ["queue.py"]
+    assert "live.py is not what aio/queue/live.py makes: run make sync-client" in told
+    assert [path.name for path in (tmp_path / "sync").rglob("*.py")] == ["live.py"]

@@ -33,8 +33,8 @@ from holdfast.cli.files import read_whole
 from holdfast.cli.output import Output, OutputFormat, failure, file_name
 from holdfast.cli.shell_code import EvaluatedCommand
 from holdfast.cli.streams import standard_input, standard_output
-from holdfast.client.request import json_bytes
 from holdfast.client.sync.stream import DocumentStream
+from holdfast.client.wire.request import json_bytes
 
 app = typer.Typer(
     name="client",

@@ -11,7 +11,7 @@ from holdfast.cli.client_target import Target, takes_target
 from holdfast.cli.output import Output, OutputFormat
 
 if TYPE_CHECKING:
-    from holdfast.client.namespace import FlushMode
+    from holdfast.client.query.namespace import FlushMode
 
 app = typer.Typer(
     name="index",

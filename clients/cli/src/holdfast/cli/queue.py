@@ -21,7 +21,7 @@ from holdfast.cli.queue_target import PREFIXES, QueueTarget, takes_queue
 from holdfast.cli.shell_code import EvaluatedCommand, leftovers
 from holdfast.cli.streams import is_terminal, standard_input
 from holdfast.client import Client, Delivery, Outgoing, QueueEmpty
-from holdfast.client.queue_message import CONTENT_TYPE_DEFAULT, Intent
+from holdfast.client.queue.message import CONTENT_TYPE_DEFAULT, Intent
 
 app = typer.Typer(
     name="queue",

@@ -16,7 +16,7 @@ from holdfast.cli.queue_print import exports, shown
 from holdfast.cli.queue_target import QueueTarget, takes_queue
 from holdfast.cli.streams import standard_output
 from holdfast.client import AsyncDelivery, ClientError
-from holdfast.client.aio.subscription import Subscription
+from holdfast.client.aio.queue.subscription import Subscription
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

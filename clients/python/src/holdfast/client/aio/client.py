@@ -5,36 +5,36 @@ from contextlib import asynccontextmanager, nullcontext, suppress
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
-from holdfast.client.acquisition import BLOCK_S_DEFAULT, Acquisition
 from holdfast.client.aio.attachments import PublicAttachments
 from holdfast.client.aio.concurrency import Background, Pending, pending
-from holdfast.client.aio.consumer import run_consumers
-from holdfast.client.aio.delivery import Delivery
 from holdfast.client.aio.for_update import run_handler
 from holdfast.client.aio.query import DocumentQuery, KeyQuery, Pages
-from holdfast.client.aio.queue import Queue
+from holdfast.client.aio.queue.consumer import run_consumers
+from holdfast.client.aio.queue.delivery import Delivery
+from holdfast.client.aio.queue.queue import Queue
 from holdfast.client.aio.renewer import Renewer
 from holdfast.client.aio.session import Session
 from holdfast.client.aio.stream import DocumentStream
 from holdfast.client.aio.transport import Transport
-from holdfast.client.connection import Connection
-from holdfast.client.consumer import Consumer, Stop
-from holdfast.client.document import Description, State
-from holdfast.client.endpoint import Endpoint
 from holdfast.client.environment import client_settings
 from holdfast.client.errors import ClientClosed, ClientError
-from holdfast.client.flow import Channel
-from holdfast.client.handshake import FAILURE_RETRIES_DEFAULT, Handshake, OnError
-from holdfast.client.hold import Hold
-from holdfast.client.lease import TTL_S_DEFAULT, Lease
-from holdfast.client.namespace import FlushMode, IndexFlush, Namespace, NamespaceConfig
 from holdfast.client.options import SERVER_DEFAULT, ClientOptions
-from holdfast.client.query import Search, SelectorInput
-from holdfast.client.queue import QueueCalls
-from holdfast.client.reading import Reading
-from holdfast.client.retry import RETRIES_DEFAULT
-from holdfast.client.roster import Roster
+from holdfast.client.query.namespace import FlushMode, IndexFlush, Namespace, NamespaceConfig
+from holdfast.client.query.search import Search, SelectorInput
+from holdfast.client.queue.calls import QueueCalls
+from holdfast.client.queue.consumer import Consumer, Stop
+from holdfast.client.session.acquisition import BLOCK_S_DEFAULT, Acquisition
+from holdfast.client.session.document import Description, State
+from holdfast.client.session.handshake import FAILURE_RETRIES_DEFAULT, Handshake, OnError
+from holdfast.client.session.hold import Hold
+from holdfast.client.session.lease import TTL_S_DEFAULT, Lease
+from holdfast.client.session.reading import Reading
+from holdfast.client.session.roster import Roster
 from holdfast.client.transaction import Participant, Transactions, TxnState, TxnView
+from holdfast.client.wire.connection import Connection
+from holdfast.client.wire.endpoint import Endpoint
+from holdfast.client.wire.flow import Channel
+from holdfast.client.wire.retry import RETRIES_DEFAULT
 from holdfast.common.ids import uuid7
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from holdfast.client.consumer import Stop
+from holdfast.client.queue.consumer import Stop
 
 T = TypeVar("T")
 Entered = TypeVar("Entered", bound=AbstractAsyncContextManager[Any])

@@ -6,9 +6,9 @@ from typing import TypeVar
 
 from holdfast.client.aio.concurrency import run_until
 from holdfast.client.aio.session import Session
-from holdfast.client.document import State
 from holdfast.client.errors import ClientError
-from holdfast.client.handshake import OnError, join
+from holdfast.client.session.document import State
+from holdfast.client.session.handshake import OnError, join
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from typing import Final
 
 import httpx
 
-from holdfast.client.call import Call, Pool
-from holdfast.client.connection import IDLE_S_MAX, Connection
+from holdfast.client.wire.call import Call, Pool
+from holdfast.client.wire.connection import IDLE_S_MAX, Connection
 
 SHARD_CONNECTIONS: Final = 8
 _BEGIN_MAX: Final = 16

@@ -6,11 +6,11 @@ from typing import Final
 
 from holdfast.client.aio.keepalive import KeepaliveCalls
 from holdfast.client.aio.transport import Transport
-from holdfast.client.flow import Channel
-from holdfast.client.hold import Hold
-from holdfast.client.keepalive_batch import BATCH_MAX, NotBatched
 from holdfast.client.options import ClientOptions
-from holdfast.client.renewal import Renewable, Renewal, Schedule, tell
+from holdfast.client.session.hold import Hold
+from holdfast.client.session.keepalive_batch import BATCH_MAX, NotBatched
+from holdfast.client.session.renewal import Renewable, Renewal, Schedule, tell
+from holdfast.client.wire.flow import Channel
 
 _CALLS_MAX: Final = 32
 """Calls under way at once: a pool of connections gets slower with every call that waits for one."""

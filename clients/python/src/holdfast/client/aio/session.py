@@ -5,18 +5,18 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.client import request
 from holdfast.client.aio.attachments import Attachments
 from holdfast.client.aio.concurrency import Event, Lock
 from holdfast.client.aio.renewer import Renewer
 from holdfast.client.aio.stream import DocumentStream
 from holdfast.client.aio.transport import Transport
-from holdfast.client.body import AsyncSource
-from holdfast.client.document import Description, RemoveResult, State, WriteResult
 from holdfast.client.errors import ClientError, LeaseLost
-from holdfast.client.hold import Hold, drained
-from holdfast.client.lease import Lease
-from holdfast.client.renewal import Renewal
+from holdfast.client.session.document import Description, RemoveResult, State, WriteResult
+from holdfast.client.session.hold import Hold, drained
+from holdfast.client.session.lease import Lease
+from holdfast.client.session.renewal import Renewal
+from holdfast.client.wire import request
+from holdfast.client.wire.body import AsyncSource
 
 
 class Session:

@@ -8,10 +8,10 @@ from typing import IO, Self
 import httpx
 
 from holdfast.client.aio.concurrency import run_blocking
-from holdfast.client.body import CHUNK_BYTES
-from holdfast.client.call import Answer
-from holdfast.client.connection import check_size, mapped_errors
-from holdfast.client.document import Attachment
+from holdfast.client.session.document import Attachment
+from holdfast.client.wire.body import CHUNK_BYTES
+from holdfast.client.wire.call import Answer
+from holdfast.client.wire.connection import check_size, mapped_errors
 
 
 class Stream:

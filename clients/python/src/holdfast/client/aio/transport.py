@@ -7,8 +7,9 @@ import httpx
 
 from holdfast.client.aio.concurrency import Event, is_set_within
 from holdfast.client.aio.pool import Pools
-from holdfast.client.call import Answer, Call
-from holdfast.client.connection import (
+from holdfast.client.errors import ClientClosed, TransportFailed
+from holdfast.client.wire.call import Answer, Call
+from holdfast.client.wire.connection import (
     CONNECTED,
     ERROR_BYTES_MAX,
     Connection,
@@ -19,8 +20,7 @@ from holdfast.client.connection import (
     timeout_of,
     url_of,
 )
-from holdfast.client.errors import ClientClosed, TransportFailed
-from holdfast.client.flow import Flow, Pause, Send
+from holdfast.client.wire.flow import Flow, Pause, Send
 
 T = TypeVar("T")
 

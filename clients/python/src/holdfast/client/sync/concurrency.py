@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, ParamSpec, Protocol, TypeVar
 
-from holdfast.client.consumer import Stop
+from holdfast.client.queue.consumer import Stop
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from holdfast.client.document import State
 from holdfast.client.errors import ClientError
-from holdfast.client.handshake import OnError, join
+from holdfast.client.session.document import State
+from holdfast.client.session.handshake import OnError, join
 from holdfast.client.sync.concurrency import run_until
 from holdfast.client.sync.session import Session
 

@@ -2,13 +2,13 @@
 """The calls of a renewer: for one lease, or for many that are due together."""
 
 from holdfast.client.errors import ClientError, TransportTimedOut
-from holdfast.client.flow import Channel
-from holdfast.client.hold import Hold
-from holdfast.client.keepalive_batch import KeepaliveBatches, NotBatched
 from holdfast.client.options import ClientOptions
-from holdfast.client.renewal import Renewal
+from holdfast.client.session.hold import Hold
+from holdfast.client.session.keepalive_batch import KeepaliveBatches, NotBatched
+from holdfast.client.session.renewal import Renewal
 from holdfast.client.sync.concurrency import deadline
 from holdfast.client.sync.transport import Transport
+from holdfast.client.wire.flow import Channel
 from holdfast.common.ids import uuid7
 
 

@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager, nullcontext
 
 import httpx
 
-from holdfast.client.call import Call, Pool
-from holdfast.client.connection import Connection
+from holdfast.client.wire.call import Call, Pool
+from holdfast.client.wire.connection import Connection
 
 
 class Pools:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from holdfast.client.call import Answer
-from holdfast.client.connection import mapped_errors
-from holdfast.client.flow import Channel
-from holdfast.client.query import Position, QueryMode, Search, keys_of
-from holdfast.client.query_rows import Row, RowReader
+from holdfast.client.query.rows import Row, RowReader
+from holdfast.client.query.search import Position, QueryMode, Search, keys_of
+from holdfast.client.query.trailers import Trailers, page_headers
 from holdfast.client.sync.stream import Stream
 from holdfast.client.sync.transport import Transport
-from holdfast.client.trailers import Trailers, page_headers
+from holdfast.client.wire.call import Answer
+from holdfast.client.wire.connection import mapped_errors
+from holdfast.client.wire.flow import Channel
 
 
 class Pages:

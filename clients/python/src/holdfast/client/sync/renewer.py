@@ -7,13 +7,13 @@ from typing import Final
 from weakref import WeakSet
 
 from holdfast.client.errors import ClientError
-from holdfast.client.flow import Channel
-from holdfast.client.hold import Hold
-from holdfast.client.keepalive_batch import BATCH_MAX, NotBatched
 from holdfast.client.options import ClientOptions
-from holdfast.client.renewal import Renewable, Renewal, Schedule, tell
+from holdfast.client.session.hold import Hold
+from holdfast.client.session.keepalive_batch import BATCH_MAX, NotBatched
+from holdfast.client.session.renewal import Renewable, Renewal, Schedule, tell
 from holdfast.client.sync.keepalive import KeepaliveCalls
 from holdfast.client.sync.transport import Transport
+from holdfast.client.wire.flow import Channel
 
 _CALLS_MAX: Final = 16
 _IDLE_S: Final = 1.0

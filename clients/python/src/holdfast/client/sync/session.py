@@ -6,18 +6,18 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.client import request
-from holdfast.client.body import SyncSource
-from holdfast.client.document import Description, RemoveResult, State, WriteResult
 from holdfast.client.errors import ClientError, LeaseLost
-from holdfast.client.hold import Hold, drained
-from holdfast.client.lease import Lease
-from holdfast.client.renewal import Renewal
+from holdfast.client.session.document import Description, RemoveResult, State, WriteResult
+from holdfast.client.session.hold import Hold, drained
+from holdfast.client.session.lease import Lease
+from holdfast.client.session.renewal import Renewal
 from holdfast.client.sync.attachments import Attachments
 from holdfast.client.sync.concurrency import Event, Lock
 from holdfast.client.sync.renewer import Renewer
 from holdfast.client.sync.stream import DocumentStream
 from holdfast.client.sync.transport import Transport
+from holdfast.client.wire import request
+from holdfast.client.wire.body import SyncSource
 
 
 class Session:

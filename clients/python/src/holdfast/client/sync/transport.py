@@ -6,8 +6,11 @@ from typing import Any, TypeVar
 
 import httpx
 
-from holdfast.client.call import Answer, Call
-from holdfast.client.connection import (
+from holdfast.client.errors import ClientClosed, TransportFailed
+from holdfast.client.sync.concurrency import Event, is_set_within
+from holdfast.client.sync.pool import Pools
+from holdfast.client.wire.call import Answer, Call
+from holdfast.client.wire.connection import (
     CONNECTED,
     ERROR_BYTES_MAX,
     Connection,
@@ -18,10 +21,7 @@ from holdfast.client.connection import (
     timeout_of,
     url_of,
 )
-from holdfast.client.errors import ClientClosed, TransportFailed
-from holdfast.client.flow import Flow, Pause, Send
-from holdfast.client.sync.concurrency import Event, is_set_within
-from holdfast.client.sync.pool import Pools
+from holdfast.client.wire.flow import Flow, Pause, Send
 
 T = TypeVar("T")
 
