@@ -1,0 +1,1 @@
+"""`holdfast store`: a store that no plane has open."""
