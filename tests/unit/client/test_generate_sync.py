@@ -43,6 +43,7 @@ from clients.python.generate_sync import (
             "from holdfast.client.sync.queue.queue import Queue",
         ),
         ("is_async = asynchronous", "is_async = asynchronous"),
+        ("line = '\u2028\x0c'\nawait wait()", "line = '\u2028\x0c'\nwait()"),
     ],
 )
 def test_a_line_is_translated(asynchronous: str, expected: str) -> None:
