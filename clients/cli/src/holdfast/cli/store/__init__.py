@@ -1,1 +1,1 @@
-"""`holdfast store`: a store that no plane has open."""
+"""`holdfast store`: back up, restore, verify, export, import and tend a store."""

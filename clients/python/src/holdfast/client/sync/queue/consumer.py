@@ -85,8 +85,8 @@ class _Loop:
                 failure.delivery.fail(failure.error)
             raise
         except Exception:
-            raise
-        except BaseException as interruption:
+            raise  # Of the stream: nothing is in hand.
+        except BaseException as interruption:  # Cancelled, or the process is to end.
             if self._consumer.auto_ack and self._in_hand is not None:
                 self._in_hand.fail(interruption)
             raise
