@@ -18,7 +18,7 @@ PROTOC = PATH="$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -I $(PROTO_ROOT
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test test-all test-compose lint format types proto bench bench-against docs wheels image up down clean
+.PHONY: help setup serve test test-all test-compose lint format types proto sync-client bench bench-against docs wheels image up down clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,7 @@ lint: setup ## Check style, formatting, import contracts, and that the generated
 		&& for name in $$(cd "$$fresh/holdfast/storage" && ls); do \
 			diff -u "$(PROTO_ROOT)/holdfast/storage/$$name" "$$fresh/holdfast/storage/$$name" \
 				|| { echo "$$name is not what $(PROTO) makes: run make proto"; exit 1; }; done
+	$(BIN)/python -m clients.python.generate_sync --check
 
 format: setup ## Format the code and mend what can be mended by itself.
 	$(BIN)/ruff check --fix $(SOURCES)
@@ -56,6 +57,9 @@ types: setup ## Check types with mypy and pyright, both strict.
 
 proto: setup ## Write the generated code of the stored records anew.
 	$(call PROTOC,$(PROTO_ROOT))
+
+sync-client: setup ## Write the blocking client of the SDK anew, from the asynchronous one.
+	$(BIN)/python -m clients.python.generate_sync
 
 bench: setup ## Measure the store, the express lane, the gateway and transactions, and write docs/benchmarks.md (one: make bench ARGS=store).
 	$(BIN)/python -m tests.bench.main $(ARGS)

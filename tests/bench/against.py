@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.cli.bench_measure import drive
+from holdfast.cli.bench.measure import drive
 from tests.bench.shapes import ROOT, SHAPES, Plane
 
 KINDS: Final = ("lock", "transaction", "read", "attachments", "queue", "queue-batch", "queue-subscribe")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from holdfast.cli.bench_measure import PROGRAM, SERVE, Server, started, unconfigured
+from holdfast.cli.bench.measure import PROGRAM, SERVE, Server, started, unconfigured
 from holdfast.common.role import SERVICES, Role
 from tests.bench.store_bench import empty_postgres
 from tests.infra.program import free_port

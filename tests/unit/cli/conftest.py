@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from holdfast.cli import store
 from holdfast.cli.main import app
+from holdfast.cli.store import command as store
 from tests.unit.cli.invocation import Invoke, client
 from tests.unit.client.fake_plane import FakePlane, fake_plane
 

@@ -5,9 +5,9 @@ import random
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from holdfast.client.call import Answer, Call
-from holdfast.client.endpoint import Endpoint, parse_endpoints
-from holdfast.client.flow import Channel, Flow, Pause, Send
+from holdfast.client.wire.call import Answer, Call
+from holdfast.client.wire.endpoint import Endpoint, parse_endpoints
+from holdfast.client.wire.flow import Channel, Flow, Pause, Send
 from holdfast.common.clock import FakeClock
 
 T = TypeVar("T")

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.client_print import text_lines
-from holdfast.cli.client_target import Target, takes_target
+from holdfast.cli.client.print import text_lines
+from holdfast.cli.client.target import Target, takes_target
 from holdfast.cli.output import Output, OutputFormat
 
 if TYPE_CHECKING:
-    from holdfast.client.namespace import FlushMode
+    from holdfast.client.query.namespace import FlushMode
 
 app = typer.Typer(
     name="index",

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.client_print import printable
-from holdfast.cli.client_target import Target, from_environment, takes_target
+from holdfast.cli.client.print import printable
+from holdfast.cli.client.target import Target, from_environment, takes_target
 from holdfast.cli.output import Output, OutputFormat, counted, failure, print_result
 from holdfast.client import Participant, TxnView
 from holdfast.client.environment import PREFIXES

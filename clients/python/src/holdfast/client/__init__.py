@@ -4,11 +4,9 @@
 """
 
 from holdfast.client.aio.client import AsyncClient
-from holdfast.client.aio.delivery import Delivery as AsyncDelivery
-from holdfast.client.aio.queue import Queue as AsyncQueue
+from holdfast.client.aio.queue.delivery import Delivery as AsyncDelivery
+from holdfast.client.aio.queue.queue import Queue as AsyncQueue
 from holdfast.client.aio.session import Session as AsyncSession
-from holdfast.client.consumer import Consumer, ConsumerEvent, ConsumerFailed, RestartPolicy, Stop
-from holdfast.client.document import Attachment, Description, PutResult, RemoveResult, State, WriteResult
 from holdfast.client.errors import (
     AlreadyExists,
     ApiError,
@@ -31,16 +29,25 @@ from holdfast.client.errors import (
     Unavailable,
     UnexpectedAnswer,
 )
-from holdfast.client.lease import Lease
-from holdfast.client.namespace import IndexFlush, NamespaceConfig
 from holdfast.client.options import ClientOptions
-from holdfast.client.query_rows import Row
-from holdfast.client.queue_batch import AckResult
-from holdfast.client.queue_message import Enqueued, Message, Outgoing
-from holdfast.client.queue_view import QueueChange, QueuePolicy, QueueStats, StoredMessage
+from holdfast.client.query.namespace import IndexFlush, NamespaceConfig
+from holdfast.client.query.rows import Row
+from holdfast.client.queue.batch import AckResult
+from holdfast.client.queue.consumer import Consumer, ConsumerEvent, ConsumerFailed, RestartPolicy, Stop
+from holdfast.client.queue.message import Enqueued, Message, Outgoing
+from holdfast.client.queue.view import QueueChange, QueuePolicy, QueueStats, StoredMessage
+from holdfast.client.session.document import (
+    Attachment,
+    Description,
+    PutResult,
+    RemoveResult,
+    State,
+    WriteResult,
+)
+from holdfast.client.session.lease import Lease
 from holdfast.client.sync.client import Client
-from holdfast.client.sync.delivery import Delivery
-from holdfast.client.sync.queue import Queue
+from holdfast.client.sync.queue.delivery import Delivery
+from holdfast.client.sync.queue.queue import Queue
 from holdfast.client.sync.session import Session
 from holdfast.client.transaction import Participant, TxnView
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from holdfast.client.body import Body
-from holdfast.client.call import Answer, Call, Members
 from holdfast.client.errors import InvalidArgument
-from holdfast.client.flow import Channel, Flow
-from holdfast.client.request import JSON_TYPE, json_bytes
+from holdfast.client.wire.body import Body
+from holdfast.client.wire.call import Answer, Call, Members
+from holdfast.client.wire.flow import Channel, Flow
+from holdfast.client.wire.request import JSON_TYPE, json_bytes
 
 TxnState = Literal["pending", "commit", "rollback"]
 

@@ -7,11 +7,11 @@ from typing import IO
 
 from holdfast.client.aio.stream import AttachmentStream
 from holdfast.client.aio.transport import Transport
-from holdfast.client.body import AsyncSource
-from holdfast.client.document import Attachment, PutResult
 from holdfast.client.errors import InvalidArgument
-from holdfast.client.hold import Hold
-from holdfast.client.reading import Reading
+from holdfast.client.session.document import Attachment, PutResult
+from holdfast.client.session.hold import Hold
+from holdfast.client.session.reading import Reading
+from holdfast.client.wire.body import AsyncSource
 
 
 class PublicAttachments:

@@ -1,64 +1,43 @@
 """The client: acquires leases, reads what is public, and looks after its sessions."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
-from holdfast.client.acquisition import BLOCK_S_DEFAULT, Acquisition
 from holdfast.client.aio.attachments import PublicAttachments
-from holdfast.client.aio.consumer import run_consumers
-from holdfast.client.aio.delivery import Delivery
+from holdfast.client.aio.concurrency import Background, Pending, pending
 from holdfast.client.aio.for_update import run_handler
 from holdfast.client.aio.query import DocumentQuery, KeyQuery, Pages
-from holdfast.client.aio.queue import Queue
+from holdfast.client.aio.queue.consumer import run_consumers
+from holdfast.client.aio.queue.delivery import Delivery
+from holdfast.client.aio.queue.queue import Queue
 from holdfast.client.aio.renewer import Renewer
 from holdfast.client.aio.session import Session
 from holdfast.client.aio.stream import DocumentStream
 from holdfast.client.aio.transport import Transport
-from holdfast.client.connection import Connection
-from holdfast.client.consumer import Consumer, Stop
-from holdfast.client.document import Description, State
-from holdfast.client.endpoint import Endpoint
 from holdfast.client.environment import client_settings
 from holdfast.client.errors import ClientClosed, ClientError
-from holdfast.client.flow import Channel
-from holdfast.client.handshake import FAILURE_RETRIES_DEFAULT, Handshake, OnError
-from holdfast.client.hold import Hold
-from holdfast.client.lease import TTL_S_DEFAULT, Lease
-from holdfast.client.namespace import FlushMode, IndexFlush, Namespace, NamespaceConfig
 from holdfast.client.options import SERVER_DEFAULT, ClientOptions
-from holdfast.client.query import Search, SelectorInput
-from holdfast.client.queue import QueueCalls
-from holdfast.client.reading import Reading
-from holdfast.client.retry import RETRIES_DEFAULT
-from holdfast.client.roster import Roster
+from holdfast.client.query.namespace import FlushMode, IndexFlush, Namespace, NamespaceConfig
+from holdfast.client.query.search import Search, SelectorInput
+from holdfast.client.queue.calls import QueueCalls
+from holdfast.client.queue.consumer import Consumer, Stop
+from holdfast.client.session.acquisition import BLOCK_S_DEFAULT, Acquisition
+from holdfast.client.session.document import Description, State
+from holdfast.client.session.handshake import FAILURE_RETRIES_DEFAULT, Handshake, OnError
+from holdfast.client.session.hold import Hold
+from holdfast.client.session.lease import TTL_S_DEFAULT, Lease
+from holdfast.client.session.reading import Reading
+from holdfast.client.session.roster import Roster
 from holdfast.client.transaction import Participant, Transactions, TxnState, TxnView
+from holdfast.client.wire.connection import Connection
+from holdfast.client.wire.endpoint import Endpoint
+from holdfast.client.wire.flow import Channel
+from holdfast.client.wire.retry import RETRIES_DEFAULT
 from holdfast.common.ids import uuid7
 
 T = TypeVar("T")
-
-
-class Acquiring:
-    """An acquire under way: `async with` it for a block, or `await` it for a session to release by hand."""
-
-    def __init__(self, start: Callable[[], Coroutine[Any, Any, Session]]) -> None:
-        self._start = start
-        self._session: Session | None = None
-
-    def __await__(self) -> Generator[Any, None, Session]:
-        return self._start().__await__()
-
-    async def __aenter__(self) -> Session:
-        self._session = await self._start()
-        return await self._session.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._session is not None, "entered before"
-        await self._session.__aexit__(kind, error, trace)
 
 
 class AsyncClient:
@@ -80,7 +59,7 @@ class AsyncClient:
         )
         self._renewer = Renewer(self._transport, self._channel, self.options)
         self._roster = Roster[Session]()
-        self._giving_back: set[asyncio.Task[None]] = set()
+        self._giving_back = Background()
         self._is_closed = False
 
     @classmethod
@@ -102,8 +81,7 @@ class AsyncClient:
         if self._is_closed:
             return
         self._is_closed = True
-        if self._giving_back:
-            await asyncio.wait(self._giving_back, timeout=self.options.close_timeout_s)
+        await self._giving_back.wait(self.options.close_timeout_s)
         deadline_s = self._channel.monotonic_s() + self.options.close_timeout_s
         for session in self._roster.sessions():
             with suppress(ClientError):  # It expires by itself.
@@ -129,7 +107,7 @@ class AsyncClient:
         if_not_exists: bool = False,
         retries: int = RETRIES_DEFAULT,
         keepalive: bool = True,
-    ) -> "Acquiring":
+    ) -> Pending[Session]:
         """Hold a key: `async with client.acquire("orders") as session`. Without a key the server invents one.
 
         Waits up to `block_s` for a key that somebody holds (None: for ever, 0: not at all), then raises LeaseHeld.
@@ -145,13 +123,13 @@ class AsyncClient:
             if_not_exists=if_not_exists,
             retries=retries,
         )
-        return Acquiring(lambda: self._acquire(acquisition, keepalive=keepalive))
+        return pending(lambda: self._acquire(acquisition, keepalive=keepalive))
 
     async def _acquire(self, acquisition: Acquisition, *, keepalive: bool) -> Session:
         self._check_open()
         answer = await self._transport.run(acquisition.run(self._channel))
         hold = Hold.granted(self._channel, self.options, answer, acquisition.ttl_s)
-        return self._session(hold, keepalive=keepalive)
+        return await self._session(hold, keepalive=keepalive)
 
     def attach(self, lease: Lease) -> Session:
         """A session on a lease that was acquired elsewhere: it is neither kept alive nor released by itself."""
@@ -172,8 +150,8 @@ class AsyncClient:
         """Acquire and read a key, run `handler(session, state)` under the lease, then release; gives its result.
 
         Acquire and get are tried again while that makes sense; the handler runs once. When it raises, what it
-        staged is rolled back, or with `on_error="commit"` published. When the lease is lost, the handler is
-        cancelled.
+        staged is rolled back, or with `on_error="commit"` published.
+        When the lease is lost, the handler is cancelled.
         """
         acquisition = Acquisition.of(
             self.options, key=key, ttl_s=ttl_s, block_s=block_s, owner=owner, namespace=namespace, retries=0
@@ -188,31 +166,31 @@ class AsyncClient:
                     await self._transport.run(handshake.hold.release(rollback=True))
             raise
         assert handshake.hold is not None, "a handshake that succeeds has a lease"
-        session = self._session(handshake.hold, keepalive=True)
+        session = await self._session(handshake.hold, keepalive=True)
         handshake.hold.is_in_handler = True
         return await run_handler(
             session, state, handler, on_error=on_error, release_retries=max(0, failure_retries)
         )
 
-    def _session(self, hold: Hold, *, keepalive: bool) -> Session:
-        session = Session(
-            self._transport,
-            hold,
-            renewer=self._renewer if keepalive else None,
-            on_end=lambda: self._roster.remove(hold),
-        )
-        hold.on_due = lambda: self._give_back(session)
+    async def _session(self, hold: Hold, *, keepalive: bool) -> Session:
+        try:
+            session = Session(
+                self._transport,
+                hold,
+                renewer=self._renewer if keepalive else None,
+                on_end=lambda: self._roster.remove(hold),
+            )
+        except ClientError:  # Nothing can keep it alive, as when there are no more threads.
+            with suppress(ClientError):
+                await self._transport.run(hold.release(rollback=True))
+            raise
+        hold.on_due = lambda: self._giving_back.start(session.give_back, name="holdfast.give-back")
         self._roster.add(hold, session)
         return session
 
     def _on_shutdown_imminent(self, endpoint: Endpoint) -> None:
         if self.options.drain_aware:
             self._roster.want_back(endpoint)
-
-    def _give_back(self, session: Session) -> None:
-        task = asyncio.get_running_loop().create_task(session.give_back(), name="holdfast.give-back")
-        self._giving_back.add(task)
-        task.add_done_callback(self._giving_back.discard)
 
     # Public reads
 

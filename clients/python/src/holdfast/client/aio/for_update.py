@@ -1,14 +1,14 @@
 """The second half of acquire-for-update: the handler under its lease, then the release."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from holdfast.client.aio.concurrency import run_until
 from holdfast.client.aio.session import Session
-from holdfast.client.document import State
 from holdfast.client.errors import ClientError
-from holdfast.client.handshake import OnError, join
+from holdfast.client.session.document import State
+from holdfast.client.session.handshake import OnError, join
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ async def run_handler(
 ) -> T:
     """The handler's result; every failure of handler, keepalive and release is raised."""
     try:
-        result = await _while_held(session, state, handler)
+        result = await run_until(session.lost, lambda: handler(session, state), lambda: session.lost_because)
     except Exception as error:
         more = await _end_failed(session, error, on_error)
         if not more:
@@ -35,24 +35,6 @@ async def run_handler(
         raise
     await session.end(retries=release_retries)
     return result
-
-
-async def _while_held(
-    session: Session, state: State | None, handler: Callable[[Session, State | None], Awaitable[T]]
-) -> T:
-    """Run the handler, and cancel it when the lease is lost."""
-    running = asyncio.ensure_future(handler(session, state))
-    lost = asyncio.ensure_future(session.lost.wait())
-    try:
-        await asyncio.wait({running, lost}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        lost.cancel()
-        if not running.done():
-            running.cancel()
-            await asyncio.wait({running})
-    if running.cancelled() and session.lost_because is not None:
-        raise session.lost_because
-    return running.result()
 
 
 async def _end_failed(session: Session, error: Exception, on_error: OnError) -> list[Exception]:

@@ -1,4 +1,4 @@
-"""Connections for one kind of calls: small pools of httpx side by side, and a bound on the calls under way.
+"""Connections of the asynchronous client, by the kind of call: small pools of httpx, and a bound on the calls under way.
 
 httpcore looks at every connection and every request of a pool whenever one begins or ends, and again for each idle
 connection: with hundreds of them that takes all the time there is. So a pool has few connections, the next one is opened
@@ -7,19 +7,25 @@ when the others are busy, and calls beyond the bound wait here for their turn, w
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
 import httpx
 
+from holdfast.client.wire.call import Call, Pool
+from holdfast.client.wire.connection import IDLE_S_MAX, Connection
+
 SHARD_CONNECTIONS: Final = 8
 _BEGIN_MAX: Final = 16
 _BEGIN_S: Final = 0.05
 """A waiting call that has no answer by then waits at the server, and takes no time here."""
+_IDLE_WAIT_SHARDS: Final = 8
+
+OpenClient = Callable[[httpx.Limits], httpx.AsyncClient]
 
 
-class TurnMissed(Exception):
+class TurnMissed(httpx.PoolTimeout):
     """The turn of a call did not come in time; nothing was sent."""
 
 
@@ -27,6 +33,48 @@ class TurnMissed(Exception):
 class _Shard:
     client: httpx.AsyncClient
     calls: int = 0
+
+
+class Pools:
+    """The client for each call; none of the four kinds can starve another."""
+
+    def __init__(self, connection: Connection, open_client: OpenClient) -> None:
+        self._calls: dict[Pool, CallPool] = {
+            "call": _call_pool(connection, "call", open_client),
+            "wait": _call_pool(connection, "wait", open_client),
+            "keepalive": _call_pool(connection, "keepalive", open_client),
+        }
+        # What stays open has its connection for as long as its reader likes, so no turn ends with the call.
+        self._streams: dict[Pool, httpx.AsyncClient] = {
+            "call": open_client(connection.limits("call")),
+            "wait": open_client(connection.limits("wait")),
+            "stream": open_client(connection.limits("stream")),
+        }
+
+    def client(self, call: Call, timeout_s: float | None) -> AbstractAsyncContextManager[httpx.AsyncClient]:
+        """TurnMissed if the turn of the call does not come in time."""
+        if call.is_stream:
+            return nullcontext(self._streams[call.pool])
+        return self._calls[call.pool].client(timeout_s)
+
+    async def close(self) -> None:
+        for pool in self._calls.values():
+            await pool.aclose()
+        for client in self._streams.values():
+            await client.aclose()
+
+
+def _call_pool(connection: Connection, pool: Pool, open_client: OpenClient) -> "CallPool":
+    def open_shard(number: int) -> httpx.AsyncClient:
+        # Of waits only the first few leave their connections open: many may wait, and seldom.
+        is_idle_kept = pool != "wait" or number < _IDLE_WAIT_SHARDS
+        idle_max = SHARD_CONNECTIONS if is_idle_kept else 0
+        limits = httpx.Limits(
+            max_connections=SHARD_CONNECTIONS, max_keepalive_connections=idle_max, keepalive_expiry=IDLE_S_MAX
+        )
+        return open_client(limits)
+
+    return CallPool(open_shard, connection.connections_max(pool), may_wait=pool == "wait")
 
 
 class CallPool:

@@ -7,12 +7,12 @@ from typing import Self
 
 from holdfast.client.aio.stream import Stream
 from holdfast.client.aio.transport import Transport
-from holdfast.client.call import Answer
-from holdfast.client.connection import mapped_errors
-from holdfast.client.flow import Channel
-from holdfast.client.query import Position, QueryMode, Search, keys_of
-from holdfast.client.query_rows import Row, RowReader
-from holdfast.client.trailers import Trailers, page_headers
+from holdfast.client.query.rows import Row, RowReader
+from holdfast.client.query.search import Position, QueryMode, Search, keys_of
+from holdfast.client.query.trailers import Trailers, page_headers
+from holdfast.client.wire.call import Answer
+from holdfast.client.wire.connection import mapped_errors
+from holdfast.client.wire.flow import Channel
 
 
 class Pages:
@@ -76,7 +76,7 @@ class KeyQuery(Query):
 
 @dataclass(slots=True)
 class DocumentQuery(Query):
-    """`async for row in client.query(selector, documents=True)`. Left early, close it, or use it in an `async with`."""
+    """`async for row in client.query(selector, documents=True)`. Left early, close it, or use it in its `async with`."""
 
     _document_bytes_max: int
     _open: Stream | None = None

@@ -4,14 +4,13 @@ import asyncio
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
+from holdfast.client.aio.keepalive import KeepaliveCalls
 from holdfast.client.aio.transport import Transport
-from holdfast.client.errors import ClientError, TransportTimedOut
-from holdfast.client.flow import Channel
-from holdfast.client.hold import Hold
-from holdfast.client.keepalive_batch import BATCH_MAX, KeepaliveBatches, NotBatched
 from holdfast.client.options import ClientOptions
-from holdfast.client.renewal import Loss, Renewable, Renewal, Schedule
-from holdfast.common.ids import uuid7
+from holdfast.client.session.hold import Hold
+from holdfast.client.session.keepalive_batch import BATCH_MAX, NotBatched
+from holdfast.client.session.renewal import Renewable, Renewal, Schedule, tell
+from holdfast.client.wire.flow import Channel
 
 _CALLS_MAX: Final = 32
 """Calls under way at once: a pool of connections gets slower with every call that waits for one."""
@@ -21,9 +20,7 @@ class Renewer:
     """Renews at half time, what ends first goes first; leases that are due together go as one batch."""
 
     def __init__(self, transport: Transport, channel: Channel, options: ClientOptions) -> None:
-        self._transport = transport
-        self._correlation_id = options.correlation_id
-        self._batches = KeepaliveBatches(channel, timeout_s=options.keepalive_timeout_s)
+        self._keepalive = KeepaliveCalls(transport, channel, options)
         self._schedule = Schedule(
             channel.monotonic_s, channel.chance, jobs_max=_CALLS_MAX, batch_max=BATCH_MAX
         )
@@ -64,8 +61,8 @@ class Renewer:
     async def _run(self) -> None:
         while not self._schedule.is_empty:
             self._changed.clear()
-            _tell(self._schedule.advance())
-            while job := self._schedule.take(is_batch_allowed=self._batches.is_worth_a_try):
+            tell(self._schedule.advance())
+            while job := self._schedule.take(is_batch_allowed=self._keepalive.is_batch_allowed):
                 call = asyncio.get_running_loop().create_task(
                     self._renew(job), name="holdfast.keepalive.call"
                 )
@@ -82,39 +79,9 @@ class Renewer:
 
     async def _renew(self, job: list[Renewal]) -> None:
         try:
-            problems = await (self._renew_one(job[0]) if len(job) == 1 else self._renew_many(job))
+            problems = await self._keepalive.renew(job)
         except NotBatched:
             self._schedule.put_back(job)
-        except ClientError as problem:
-            _tell(self._schedule.done(job, [problem] * len(job)))
-        except Exception as error:  # noqa: BLE001  # The edge of a task: its holders hear of it in the end.
-            failed = ClientError(f"the renewal failed: {error!r}")
-            _tell(self._schedule.done(job, [failed] * len(job)))
         else:
-            _tell(self._schedule.done(job, problems))
+            tell(self._schedule.done(job, problems))
         self._changed.set()
-
-    async def _renew_one(self, renewal: Renewal) -> list[ClientError | None]:
-        """The lease must not end unnoticed while a slow server makes up its mind."""
-        try:
-            async with asyncio.timeout(renewal.renewable.remaining_s()), renewal.guard:
-                if renewal.is_live:
-                    await self._transport.run(renewal.renewable.keepalive())
-        except TimeoutError as error:
-            raise TransportTimedOut("no answer before the lease ended") from error
-        return [None]
-
-    async def _renew_many(self, job: list[Renewal]) -> list[ClientError | None]:
-        holds = [renewal.renewable for renewal in job if isinstance(renewal.renewable, Hold)]
-        assert len(holds) == len(job), "only leases of keys are batched"
-        last_s = max(hold.remaining_s() or 0.0 for hold in holds)
-        try:
-            async with asyncio.timeout(last_s):
-                return await self._transport.run(self._batches.renew(holds, self._correlation_id or uuid7()))
-        except TimeoutError as error:
-            raise TransportTimedOut("no answer before the last of the leases ended") from error
-
-
-def _tell(losses: list[Loss]) -> None:
-    for renewal, because in losses:
-        renewal.renewable.lose(because)

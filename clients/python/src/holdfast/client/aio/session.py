@@ -1,22 +1,22 @@
 """A held lease and everything that can be done under it."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.client import request
 from holdfast.client.aio.attachments import Attachments
+from holdfast.client.aio.concurrency import Event, Lock
 from holdfast.client.aio.renewer import Renewer
 from holdfast.client.aio.stream import DocumentStream
 from holdfast.client.aio.transport import Transport
-from holdfast.client.body import AsyncSource
-from holdfast.client.document import Description, RemoveResult, State, WriteResult
 from holdfast.client.errors import ClientError, LeaseLost
-from holdfast.client.hold import Hold, drained
-from holdfast.client.lease import Lease
-from holdfast.client.renewal import Renewal
+from holdfast.client.session.document import Description, RemoveResult, State, WriteResult
+from holdfast.client.session.hold import Hold, drained
+from holdfast.client.session.lease import Lease
+from holdfast.client.session.renewal import Renewal
+from holdfast.client.wire import request
+from holdfast.client.wire.body import AsyncSource
 
 
 class Session:
@@ -34,12 +34,12 @@ class Session:
         renewer: Renewer | None = None,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        self.lost = asyncio.Event()
+        self.lost = Event()
         self.attachments = Attachments(transport, hold)
         self._transport = transport
         self._hold = hold
         self._renewer = renewer
-        self._ending = asyncio.Lock()
+        self._ending = Lock()
         self._tell_end = on_end
         self._renewal: Renewal | None = None  # Before the hold may end, which may be before `add` returns.
         hold.on_end = self._on_end

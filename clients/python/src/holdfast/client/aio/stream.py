@@ -1,21 +1,21 @@
 """Large answers, read piece by piece."""
 
-import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
 import httpx
 
-from holdfast.client.body import CHUNK_BYTES
-from holdfast.client.call import Answer
-from holdfast.client.connection import check_size, mapped_errors
-from holdfast.client.document import Attachment
+from holdfast.client.aio.concurrency import run_blocking
+from holdfast.client.session.document import Attachment
+from holdfast.client.wire.body import CHUNK_BYTES
+from holdfast.client.wire.call import Answer
+from holdfast.client.wire.connection import check_size, mapped_errors
 
 
 class Stream:
-    """An open answer. Read it once, inside an `async with`."""
+    """An open answer. Read it once, inside its `async with`."""
 
     def __init__(self, answer: Answer) -> None:
         assert answer.endpoint is not None, "an answer knows its endpoint"
@@ -48,22 +48,27 @@ class Stream:
 
     async def save_to(self, target: Path | IO[bytes]) -> int:
         """Write all of it to a file, and give its size."""
-        if isinstance(target, Path):
-            file = await asyncio.to_thread(target.open, "wb")
-            try:
-                return await self.save_to(file)
-            finally:
-                await asyncio.to_thread(file.close)
-        size_bytes = 0
-        async for chunk in self:
-            await asyncio.to_thread(target.write, chunk)
-            size_bytes += len(chunk)
-        return size_bytes
+        return await save(self, target)
 
     async def close(self) -> None:
         """Hang up; what was not read is dropped."""
         if self._response is not None:
             await self._response.aclose()
+
+
+async def save(chunks: AsyncIterable[bytes], target: Path | IO[bytes]) -> int:
+    """Write all chunks to a file, and give their size."""
+    if isinstance(target, Path):
+        file = await run_blocking(target.open, "wb")
+        try:
+            return await save(chunks, file)
+        finally:
+            await run_blocking(file.close)
+    size_bytes = 0
+    async for chunk in chunks:
+        await run_blocking(target.write, chunk)
+        size_bytes += len(chunk)
+    return size_bytes
 
 
 class DocumentStream(Stream):

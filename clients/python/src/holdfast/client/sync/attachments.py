@@ -1,3 +1,4 @@
+# Generated from aio/attachments.py by generate_sync.py: change that, then run `make sync-client`.
 """Attachments of one key: those everybody sees, and those a session stages."""
 
 from collections.abc import Callable, Iterator
@@ -5,13 +6,13 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO
 
-from holdfast.client.body import SyncSource
-from holdfast.client.document import Attachment, PutResult
 from holdfast.client.errors import InvalidArgument
-from holdfast.client.hold import Hold
-from holdfast.client.reading import Reading
+from holdfast.client.session.document import Attachment, PutResult
+from holdfast.client.session.hold import Hold
+from holdfast.client.session.reading import Reading
 from holdfast.client.sync.stream import AttachmentStream
 from holdfast.client.sync.transport import Transport
+from holdfast.client.wire.body import SyncSource
 
 
 class PublicAttachments:

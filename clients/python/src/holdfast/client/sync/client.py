@@ -1,40 +1,41 @@
+# Generated from aio/client.py by generate_sync.py: change that, then run `make sync-client`.
 """The client: acquires leases, reads what is public, and looks after its sessions."""
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
-from holdfast.client.acquisition import BLOCK_S_DEFAULT, Acquisition
-from holdfast.client.connection import Connection
-from holdfast.client.consumer import Consumer, Stop
-from holdfast.client.document import Description, State
-from holdfast.client.endpoint import Endpoint
 from holdfast.client.environment import client_settings
 from holdfast.client.errors import ClientClosed, ClientError
-from holdfast.client.flow import Channel
-from holdfast.client.handshake import FAILURE_RETRIES_DEFAULT, Handshake, OnError
-from holdfast.client.hold import Hold
-from holdfast.client.lease import TTL_S_DEFAULT, Lease
-from holdfast.client.namespace import FlushMode, IndexFlush, Namespace, NamespaceConfig
 from holdfast.client.options import SERVER_DEFAULT, ClientOptions
-from holdfast.client.query import Search, SelectorInput
-from holdfast.client.queue import QueueCalls
-from holdfast.client.reading import Reading
-from holdfast.client.retry import RETRIES_DEFAULT
-from holdfast.client.roster import Roster
+from holdfast.client.query.namespace import FlushMode, IndexFlush, Namespace, NamespaceConfig
+from holdfast.client.query.search import Search, SelectorInput
+from holdfast.client.queue.calls import QueueCalls
+from holdfast.client.queue.consumer import Consumer, Stop
+from holdfast.client.session.acquisition import BLOCK_S_DEFAULT, Acquisition
+from holdfast.client.session.document import Description, State
+from holdfast.client.session.handshake import FAILURE_RETRIES_DEFAULT, Handshake, OnError
+from holdfast.client.session.hold import Hold
+from holdfast.client.session.lease import TTL_S_DEFAULT, Lease
+from holdfast.client.session.reading import Reading
+from holdfast.client.session.roster import Roster
 from holdfast.client.sync.attachments import PublicAttachments
-from holdfast.client.sync.consumer import run_consumers
-from holdfast.client.sync.delivery import Delivery
+from holdfast.client.sync.concurrency import Background, pending
 from holdfast.client.sync.for_update import run_handler
 from holdfast.client.sync.query import DocumentQuery, KeyQuery, Pages
-from holdfast.client.sync.queue import Queue
+from holdfast.client.sync.queue.consumer import run_consumers
+from holdfast.client.sync.queue.delivery import Delivery
+from holdfast.client.sync.queue.queue import Queue
 from holdfast.client.sync.renewer import Renewer
 from holdfast.client.sync.session import Session
 from holdfast.client.sync.stream import DocumentStream
 from holdfast.client.sync.transport import Transport
 from holdfast.client.transaction import Participant, Transactions, TxnState, TxnView
+from holdfast.client.wire.connection import Connection
+from holdfast.client.wire.endpoint import Endpoint
+from holdfast.client.wire.flow import Channel
+from holdfast.client.wire.retry import RETRIES_DEFAULT
 from holdfast.common.ids import uuid7
 
 T = TypeVar("T")
@@ -59,7 +60,7 @@ class Client:
         )
         self._renewer = Renewer(self._transport, self._channel, self.options)
         self._roster = Roster[Session]()
-        self._giving_back: list[threading.Thread] = []
+        self._giving_back = Background()
         self._is_closed = False
 
     @classmethod
@@ -81,8 +82,7 @@ class Client:
         if self._is_closed:
             return
         self._is_closed = True
-        for thread in self._giving_back:
-            thread.join(self.options.close_timeout_s)
+        self._giving_back.wait(self.options.close_timeout_s)
         deadline_s = self._channel.monotonic_s() + self.options.close_timeout_s
         for session in self._roster.sessions():
             with suppress(ClientError):  # It expires by itself.
@@ -124,9 +124,12 @@ class Client:
             if_not_exists=if_not_exists,
             retries=retries,
         )
+        return pending(lambda: self._acquire(acquisition, keepalive=keepalive))
+
+    def _acquire(self, acquisition: Acquisition, *, keepalive: bool) -> Session:
         self._check_open()
         answer = self._transport.run(acquisition.run(self._channel))
-        hold = Hold.granted(self._channel, self.options, answer, ttl_s)
+        hold = Hold.granted(self._channel, self.options, answer, acquisition.ttl_s)
         return self._session(hold, keepalive=keepalive)
 
     def attach(self, lease: Lease) -> Session:
@@ -148,8 +151,8 @@ class Client:
         """Acquire and read a key, run `handler(session, state)` under the lease, then release; gives its result.
 
         Acquire and get are tried again while that makes sense; the handler runs once. When it raises, what it
-        staged is rolled back, or with `on_error="commit"` published. A thread can't be cancelled: a long handler
-        should look at `session.lost`.
+        staged is rolled back, or with `on_error="commit"` published.
+        A thread can't be cancelled: a long handler should look at `session.lost`.
         """
         acquisition = Acquisition.of(
             self.options, key=key, ttl_s=ttl_s, block_s=block_s, owner=owner, namespace=namespace, retries=0
@@ -178,23 +181,17 @@ class Client:
                 renewer=self._renewer if keepalive else None,
                 on_end=lambda: self._roster.remove(hold),
             )
-        except ClientError:  # There is no thread to keep it alive.
+        except ClientError:  # Nothing can keep it alive, as when there are no more threads.
             with suppress(ClientError):
                 self._transport.run(hold.release(rollback=True))
             raise
-        hold.on_due = lambda: self._give_back(session)
+        hold.on_due = lambda: self._giving_back.start(session.give_back, name="holdfast.give-back")
         self._roster.add(hold, session)
         return session
 
     def _on_shutdown_imminent(self, endpoint: Endpoint) -> None:
         if self.options.drain_aware:
             self._roster.want_back(endpoint)
-
-    def _give_back(self, session: Session) -> None:
-        thread = threading.Thread(target=session.give_back, name="holdfast.give-back", daemon=True)
-        self._giving_back = [running for running in self._giving_back if running.is_alive()]
-        self._giving_back.append(thread)
-        thread.start()
 
     # Public reads
 

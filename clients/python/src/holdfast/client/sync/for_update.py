@@ -1,12 +1,14 @@
+# Generated from aio/for_update.py by generate_sync.py: change that, then run `make sync-client`.
 """The second half of acquire-for-update: the handler under its lease, then the release."""
 
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from holdfast.client.document import State
 from holdfast.client.errors import ClientError
-from holdfast.client.handshake import OnError, join
+from holdfast.client.session.document import State
+from holdfast.client.session.handshake import OnError, join
+from holdfast.client.sync.concurrency import run_until
 from holdfast.client.sync.session import Session
 
 T = TypeVar("T")
@@ -22,7 +24,7 @@ def run_handler(
 ) -> T:
     """The handler's result; every failure of handler, keepalive and release is raised."""
     try:
-        result = handler(session, state)
+        result = run_until(session.lost, lambda: handler(session, state), lambda: session.lost_because)
     except Exception as error:
         more = _end_failed(session, error, on_error)
         if not more:

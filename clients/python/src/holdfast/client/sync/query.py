@@ -1,3 +1,4 @@
+# Generated from aio/query.py by generate_sync.py: change that, then run `make sync-client`.
 """Queries: keys or documents, page after page, as they are asked for."""
 
 from collections.abc import Iterator
@@ -5,14 +6,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from holdfast.client.call import Answer
-from holdfast.client.connection import mapped_errors
-from holdfast.client.flow import Channel
-from holdfast.client.query import Position, QueryMode, Search, keys_of
-from holdfast.client.query_rows import Row, RowReader
+from holdfast.client.query.rows import Row, RowReader
+from holdfast.client.query.search import Position, QueryMode, Search, keys_of
+from holdfast.client.query.trailers import Trailers, page_headers
 from holdfast.client.sync.stream import Stream
 from holdfast.client.sync.transport import Transport
-from holdfast.client.trailers import Trailers, page_headers
+from holdfast.client.wire.call import Answer
+from holdfast.client.wire.connection import mapped_errors
+from holdfast.client.wire.flow import Channel
 
 
 class Pages:
@@ -75,7 +76,7 @@ class KeyQuery(Query):
 
 @dataclass(slots=True)
 class DocumentQuery(Query):
-    """`for row in client.query(selector, documents=True)`. Left early, close it, or use it in a `with`."""
+    """`for row in client.query(selector, documents=True)`. Left early, close it, or use it in its `with`."""
 
     _document_bytes_max: int
     _open: Stream | None = None
@@ -107,6 +108,8 @@ class DocumentQuery(Query):
         with Trailers(response) as trailers:
             with mapped_errors(endpoint):
                 for piece in response.iter_raw():
-                    yield from reader.feed(piece)
-            yield from reader.finish()
+                    for row in reader.feed(piece):
+                        yield row
+            for row in reader.finish():
+                yield row
         self._pages.position.turn_by_headers(page_headers(answer, trailers))

@@ -7,13 +7,13 @@ from typing import Final
 from weakref import WeakSet
 
 from holdfast.client.errors import ClientError
-from holdfast.client.flow import Channel
-from holdfast.client.hold import Hold
-from holdfast.client.keepalive_batch import BATCH_MAX, KeepaliveBatches, NotBatched
 from holdfast.client.options import ClientOptions
-from holdfast.client.renewal import Loss, Renewable, Renewal, Schedule
+from holdfast.client.session.hold import Hold
+from holdfast.client.session.keepalive_batch import BATCH_MAX, NotBatched
+from holdfast.client.session.renewal import Renewable, Renewal, Schedule, tell
+from holdfast.client.sync.keepalive import KeepaliveCalls
 from holdfast.client.sync.transport import Transport
-from holdfast.common.ids import uuid7
+from holdfast.client.wire.flow import Channel
 
 _CALLS_MAX: Final = 16
 _IDLE_S: Final = 1.0
@@ -30,9 +30,7 @@ class Renewer:
     """
 
     def __init__(self, transport: Transport, channel: Channel, options: ClientOptions) -> None:
-        self._transport = transport
-        self._correlation_id = options.correlation_id
-        self._batches = KeepaliveBatches(channel, timeout_s=options.keepalive_timeout_s)
+        self._keepalive = KeepaliveCalls(transport, channel, options)
         self._schedule = Schedule(
             channel.monotonic_s, channel.chance, jobs_max=_CALLS_MAX, batch_max=BATCH_MAX
         )
@@ -93,7 +91,7 @@ class Renewer:
                 jobs = list(iter(self._take, []))
                 if not losses and not jobs:
                     self._changed.wait(self._schedule.next_in_s())
-            _tell(losses)
+            tell(losses)
             for job in jobs:
                 self._start(job)
 
@@ -103,7 +101,7 @@ class Renewer:
         return self._schedule.is_empty
 
     def _take(self) -> list[Renewal]:
-        return self._schedule.take(is_batch_allowed=self._batches.is_worth_a_try)
+        return self._schedule.take(is_batch_allowed=self._keepalive.is_batch_allowed)
 
     def _start(self, job: list[Renewal]) -> None:
         thread = threading.Thread(
@@ -117,34 +115,19 @@ class Renewer:
 
     def _renew(self, job: list[Renewal]) -> None:
         try:
-            problems = self._renew_one(job[0]) if len(job) == 1 else self._renew_many(job)
+            problems = self._keepalive.renew(job)
         except NotBatched:
             with self._changed:
                 self._schedule.put_back(job)
                 self._changed.notify()
-        except ClientError as problem:
-            self._done(job, [problem] * len(job))
-        except Exception as error:  # noqa: BLE001  # The edge of a task: its holders hear of it in the end.
-            self._done(job, [ClientError(f"the renewal failed: {error!r}")] * len(job))
         else:
             self._done(job, problems)
-
-    def _renew_one(self, renewal: Renewal) -> list[ClientError | None]:
-        with renewal.guard:
-            if renewal.is_live:
-                self._transport.run(renewal.renewable.keepalive())
-        return [None]
-
-    def _renew_many(self, job: list[Renewal]) -> list[ClientError | None]:
-        holds = [renewal.renewable for renewal in job if isinstance(renewal.renewable, Hold)]
-        assert len(holds) == len(job), "only leases of keys are batched"
-        return self._transport.run(self._batches.renew(holds, self._correlation_id or uuid7()))
 
     def _done(self, job: list[Renewal], problems: list[ClientError | None]) -> None:
         with self._changed:
             losses = self._schedule.done(job, problems)
             self._changed.notify()
-        _tell(losses)
+        tell(losses)
 
 
 def _begin_anew() -> None:
@@ -154,8 +137,3 @@ def _begin_anew() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_anew)
-
-
-def _tell(losses: list[Loss]) -> None:
-    for renewal, because in losses:
-        renewal.renewable.lose(because)

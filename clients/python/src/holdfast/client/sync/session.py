@@ -1,22 +1,23 @@
+# Generated from aio/session.py by generate_sync.py: change that, then run `make sync-client`.
 """A held lease and everything that can be done under it."""
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.client import request
-from holdfast.client.body import SyncSource
-from holdfast.client.document import Description, RemoveResult, State, WriteResult
 from holdfast.client.errors import ClientError, LeaseLost
-from holdfast.client.hold import Hold, drained
-from holdfast.client.lease import Lease
-from holdfast.client.renewal import Renewal
+from holdfast.client.session.document import Description, RemoveResult, State, WriteResult
+from holdfast.client.session.hold import Hold, drained
+from holdfast.client.session.lease import Lease
+from holdfast.client.session.renewal import Renewal
 from holdfast.client.sync.attachments import Attachments
+from holdfast.client.sync.concurrency import Event, Lock
 from holdfast.client.sync.renewer import Renewer
 from holdfast.client.sync.stream import DocumentStream
 from holdfast.client.sync.transport import Transport
+from holdfast.client.wire import request
+from holdfast.client.wire.body import SyncSource
 
 
 class Session:
@@ -34,12 +35,12 @@ class Session:
         renewer: Renewer | None = None,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        self.lost = threading.Event()
+        self.lost = Event()
         self.attachments = Attachments(transport, hold)
         self._transport = transport
         self._hold = hold
         self._renewer = renewer
-        self._ending = threading.Lock()
+        self._ending = Lock()
         self._tell_end = on_end
         self._renewal: Renewal | None = None  # Before the hold may end, which may be before `add` returns.
         hold.on_end = self._on_end
@@ -99,8 +100,10 @@ class Session:
     @contextmanager
     def stream(self) -> Iterator[DocumentStream]:
         """`with session.stream() as document`: for documents that should not be in memory."""
-        with self._hold.in_use(), DocumentStream(self._transport.run(self._hold.stream())) as document:
-            yield document
+        with self._hold.in_use():
+            answer = self._transport.run(self._hold.stream())
+            with DocumentStream(answer) as document:
+                yield document
 
     def update(
         self,

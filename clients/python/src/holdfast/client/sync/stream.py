@@ -1,20 +1,22 @@
+# Generated from aio/stream.py by generate_sync.py: change that, then run `make sync-client`.
 """Large answers, read piece by piece."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
 import httpx
 
-from holdfast.client.body import CHUNK_BYTES
-from holdfast.client.call import Answer
-from holdfast.client.connection import check_size, mapped_errors
-from holdfast.client.document import Attachment
+from holdfast.client.session.document import Attachment
+from holdfast.client.sync.concurrency import run_blocking
+from holdfast.client.wire.body import CHUNK_BYTES
+from holdfast.client.wire.call import Answer
+from holdfast.client.wire.connection import check_size, mapped_errors
 
 
 class Stream:
-    """An open answer. Read it once, inside a `with`."""
+    """An open answer. Read it once, inside its `with`."""
 
     def __init__(self, answer: Answer) -> None:
         assert answer.endpoint is not None, "an answer knows its endpoint"
@@ -46,19 +48,27 @@ class Stream:
 
     def save_to(self, target: Path | IO[bytes]) -> int:
         """Write all of it to a file, and give its size."""
-        if isinstance(target, Path):
-            with target.open("wb") as file:
-                return self.save_to(file)
-        size_bytes = 0
-        for chunk in self:
-            target.write(chunk)
-            size_bytes += len(chunk)
-        return size_bytes
+        return save(self, target)
 
     def close(self) -> None:
         """Hang up; what was not read is dropped."""
         if self._response is not None:
             self._response.close()
+
+
+def save(chunks: Iterable[bytes], target: Path | IO[bytes]) -> int:
+    """Write all chunks to a file, and give their size."""
+    if isinstance(target, Path):
+        file = run_blocking(target.open, "wb")
+        try:
+            return save(chunks, file)
+        finally:
+            run_blocking(file.close)
+    size_bytes = 0
+    for chunk in chunks:
+        run_blocking(target.write, chunk)
+        size_bytes += len(chunk)
+    return size_bytes
 
 
 class DocumentStream(Stream):

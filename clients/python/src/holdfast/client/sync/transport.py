@@ -1,12 +1,16 @@
-"""Drives flows with blocking calls; may be used by many threads at once."""
+# Generated from aio/transport.py by generate_sync.py: change that, then run `make sync-client`.
+"""Drives flows: sends what they ask for, and pauses for as long as they say."""
 
-import threading
+import time
 from typing import Any, TypeVar
 
 import httpx
 
-from holdfast.client.call import Answer, Call, Pool
-from holdfast.client.connection import (
+from holdfast.client.errors import ClientClosed, TransportFailed
+from holdfast.client.sync.concurrency import Event, is_set_within
+from holdfast.client.sync.pool import Pools
+from holdfast.client.wire.call import Answer, Call
+from holdfast.client.wire.connection import (
     CONNECTED,
     ERROR_BYTES_MAX,
     Connection,
@@ -17,26 +21,21 @@ from holdfast.client.connection import (
     timeout_of,
     url_of,
 )
-from holdfast.client.errors import ClientClosed, TransportFailed
-from holdfast.client.flow import Flow, Pause, Send
+from holdfast.client.wire.flow import Flow, Pause, Send
 
 T = TypeVar("T")
 
 
 class Transport:
-    """Connections by pool; closed by who opened it."""
+    """Closed by its owner. Threads may share it."""
 
     def __init__(self, connection: Connection) -> None:
-        self._pools: dict[Pool, httpx.Client] = {
-            "call": _open(connection, "call"),
-            "wait": _open(connection, "wait"),
-            "keepalive": _open(connection, "keepalive"),
-            "stream": _open(connection, "stream"),
-        }
-        self._closed = threading.Event()
+        self._connection = connection
+        self._pools = Pools(connection, self._open)
+        self._closed = Event()
 
     def run(self, flow: Flow[T]) -> T:
-        """Do what a flow asks for, until it returns."""
+        """Do what a flow asks for, until it returns; interrupted at any point, the request is hung up."""
         try:
             step = next(flow)
             while True:
@@ -61,48 +60,54 @@ class Transport:
                 if self._closed.is_set():
                     raise ClientClosed("this client was closed") from error
                 raise
-        if self._closed.wait(step.seconds):
+        if is_set_within(self._closed, step.seconds):
             raise ClientClosed("this client was closed")
         return None
 
     def _exchange(self, step: Send) -> Answer:
-        call = step.call
-        pool = self._pools[call.pool]
-        request = pool.build_request(
-            call.method,
-            url_of(call, step.endpoint),
-            headers=headers_of(call),
-            content=None if call.body is None else call.body.chunks(),
-            timeout=timeout_of(call, step.timeout_s),
-            extensions=_trace(call),
+        timeout = timeout_of(step.call, step.timeout_s)
+        asked_at_s = time.monotonic()
+        with mapped_errors(step.endpoint), self._pools.client(step.call, timeout.pool) as client:
+            queued_s = time.monotonic() - asked_at_s
+            answer = _answer(client, step, timeout)
+        answer.queued_s = queued_s
+        return answer
+
+    def _open(self, limits: httpx.Limits) -> httpx.Client:
+        transport = httpx.HTTPTransport(
+            verify=self._connection.verify,
+            limits=limits,
+            uds=self._connection.socket_path,
+            socket_options=self._connection.socket_options,
+            trust_env=False,
         )
-        with mapped_errors(step.endpoint):
-            response = pool.send(request, stream=True)
-            if call.is_stream and response.status_code == 200:
-                return Answer(200, answer_headers(response), response=response)
-            try:
-                is_success = response.status_code < 300
-                body = _read(response, call.answer_bytes_max if is_success else ERROR_BYTES_MAX)
-            finally:
-                response.close()
-        return Answer(response.status_code, answer_headers(response), body)
+        return httpx.Client(transport=transport, trust_env=False)
 
     def close(self) -> None:
         """Ends every wait between attempts, and the connections."""
         self._closed.set()
-        for pool in self._pools.values():
-            pool.close()
+        self._pools.close()
 
 
-def _open(connection: Connection, pool: Pool) -> httpx.Client:
-    transport = httpx.HTTPTransport(
-        verify=connection.verify,
-        limits=connection.limits(pool),
-        uds=connection.socket_path,
-        socket_options=connection.socket_options,
-        trust_env=False,
+def _answer(client: httpx.Client, step: Send, timeout: httpx.Timeout) -> Answer:
+    call = step.call
+    request = client.build_request(
+        call.method,
+        url_of(call, step.endpoint),
+        headers=headers_of(call),
+        content=None if call.body is None else call.body.chunks(),
+        timeout=timeout,
+        extensions=_trace(call),
     )
-    return httpx.Client(transport=transport, trust_env=False)
+    response = client.send(request, stream=True)
+    if call.is_stream and response.status_code == 200:
+        return Answer(200, answer_headers(response), response=response)
+    try:
+        is_success = response.status_code < 300
+        body = _read(response, call.answer_bytes_max if is_success else ERROR_BYTES_MAX)
+    finally:
+        response.close()
+    return Answer(response.status_code, answer_headers(response), body)
 
 
 def _trace(call: Call) -> dict[str, Any] | None:

@@ -1,0 +1,1 @@
+"""`holdfast bench`: loads, what they measure, and what they are measured beside."""

@@ -1,0 +1,1 @@
+"""`holdfast bench queue`: messages in, deliveries out."""

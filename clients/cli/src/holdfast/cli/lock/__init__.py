@@ -1,0 +1,1 @@
+"""`holdfast lock`: a command that runs while a key is held."""

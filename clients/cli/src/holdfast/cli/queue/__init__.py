@@ -1,0 +1,1 @@
+"""`holdfast queue`: messages of a running plane."""

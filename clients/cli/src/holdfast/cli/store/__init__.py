@@ -1,0 +1,1 @@
+"""`holdfast store`: back up, restore, verify, export, import and tend a store."""

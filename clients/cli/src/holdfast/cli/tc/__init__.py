@@ -1,0 +1,1 @@
+"""`holdfast tc`: the nodes that decide transactions together."""

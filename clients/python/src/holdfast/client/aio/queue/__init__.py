@@ -1,0 +1,1 @@
+"""Queues: messages in, deliveries out, without an end if wished."""

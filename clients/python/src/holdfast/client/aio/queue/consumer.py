@@ -1,0 +1,142 @@
+"""Consumers in tasks: each listens to its queue, and starts again when it fails."""
+
+import random
+from collections.abc import Callable, Sequence
+
+from holdfast.client.aio.concurrency import Event, is_set_within, result_of, run_together, run_until
+from holdfast.client.aio.queue.delivery import Delivery
+from holdfast.client.aio.queue.queue import Queue
+from holdfast.client.aio.queue.subscription import Subscription
+from holdfast.client.errors import ClientError
+from holdfast.client.queue.consumer import (
+    Consumer,
+    ConsumerEvent,
+    ConsumerFailed,
+    ConsumerLife,
+    HandlerFailed,
+    Stop,
+)
+
+QueueOf = Callable[[Consumer[Delivery]], Queue]
+
+
+async def run_consumers(
+    consumers: Sequence[Consumer[Delivery]], queue_of: QueueOf, stop: Stop | None
+) -> None:
+    """Returns when all have ended: after a stop without a word, after a failure with that."""
+    await run_together([_Loop(consumer, queue_of(consumer)) for consumer in consumers], stop or Stop())
+
+
+class _Loop:
+    """One consumer; a failure that it can't get over ends all."""
+
+    def __init__(self, consumer: Consumer[Delivery], queue: Queue) -> None:
+        self.label = f"consumer.{consumer.label()}"
+        self._consumer = consumer
+        self._life = ConsumerLife(consumer, random.Random())
+        self._owner = consumer.owner_or_default()
+        self._queue = queue
+        self._stopped = Event()
+        self._subscription: Subscription | None = None
+        self._in_hand: Delivery | None = None
+
+    def end(self) -> None:
+        """Begin nothing more; what is in hand is finished."""
+        self._stopped.set()
+        if self._subscription is not None:
+            self._subscription.close_soon()
+
+    async def run(self) -> None:
+        """Raises ConsumerFailed when it can't go on, whatever the reason."""
+        try:
+            delay_s = 0.0
+            while not await is_set_within(self._stopped, delay_s):
+                delay_s = await self._restart()
+        except ConsumerFailed:
+            raise
+        except Exception as error:
+            raise self._life.gave_up(error) from error
+
+    async def _restart(self) -> float:
+        """One start; how long to wait before the next."""
+        error: BaseException | None = None
+        try:
+            await _call(self._consumer.on_start, self._life.start())
+            await self._listen_once()
+        except (ClientError, HandlerFailed) as problem:
+            error = problem
+        try:
+            await _call(self._consumer.on_stop, self._life.event(error))
+        except HandlerFailed as problem:
+            error = error or problem
+        if error is None or self._stopped.is_set():
+            return 0.0
+        try:
+            await _call(self._consumer.error_handler, self._life.failed(error))
+        except HandlerFailed as problem:
+            raise self._life.gave_up(problem) from problem.error
+        return self._life.delay_s(error)
+
+    async def _listen_once(self) -> None:
+        """A message whose handler failed goes back when the stream is closed: else the next would come down it."""
+        try:
+            await self._listen()
+        except HandlerFailed as failure:
+            if self._consumer.auto_ack and isinstance(failure.delivery, Delivery):
+                await failure.delivery.fail(failure.error)
+            raise
+        except Exception:
+            raise  # Of the stream: nothing is in hand.
+        except BaseException as interruption:  # Cancelled, or the process is to end.
+            if self._consumer.auto_ack and self._in_hand is not None:
+                await self._in_hand.fail(interruption)
+            raise
+
+    async def _listen(self) -> None:
+        consumer = self._consumer
+        self._subscription = self._queue.subscribe(
+            prefetch=consumer.prefetch,
+            visibility_s=consumer.visibility_s,
+            owner=self._owner,
+            with_state=consumer.with_state,
+            close_delay_s=consumer.close_delay_s,
+            retries=0,
+        )
+        if self._stopped.is_set():
+            return
+        async with self._subscription as subscription:
+            await self._handle_all(subscription)
+
+    async def _handle_all(self, subscription: Subscription) -> None:
+        async for delivery in subscription:
+            if self._stopped.is_set():
+                await delivery.nack(intent="defer")  # It came too late to be begun.
+                return
+            self._in_hand = delivery
+            await self._handle(delivery)
+            self._in_hand = None
+            self._life.succeeded()
+
+    async def _handle(self, delivery: Delivery) -> None:
+        try:
+            async with delivery.kept():
+                await run_until(
+                    delivery.lost,
+                    lambda: result_of(self._consumer.handler(delivery)),
+                    lambda: delivery.lost_because,
+                )
+                if delivery.lost_because is not None:
+                    raise delivery.lost_because
+                if self._consumer.auto_ack and not delivery.is_settled:
+                    await delivery.ack()
+        except Exception as error:
+            raise HandlerFailed(error, delivery) from error
+
+
+async def _call(hook: Callable[[ConsumerEvent], object] | None, event: ConsumerEvent) -> None:
+    if hook is None:
+        return
+    try:
+        await result_of(hook(event))
+    except Exception as error:
+        raise HandlerFailed(error) from error
