@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from holdfast.common import failpoint
-from holdfast.gateway import plane as gateway_plane
 from holdfast.storage.port import Transaction
 from holdfast.storage.resource import Decision, Member
+from holdfast.txn import layers as txn_layers
 from holdfast.txn.coordinator import Coordinator
 from tests.system.lease_wire import Held, WireClient, plane
 
@@ -73,7 +73,7 @@ class ForgetfulCoordinator(Coordinator):
 
 async def _live(job: Job) -> None:
     if job.mutant == "one_key_published":
-        gateway_plane.__dict__["Coordinator"] = ForgetfulCoordinator  # The process ends with it.
+        txn_layers.__dict__["Coordinator"] = ForgetfulCoordinator  # The process ends with it.
     ledger = Ledger(job.ledger)
     async with plane(f"disk://{job.folder}") as port:
         neighbours = [
