@@ -218,7 +218,7 @@ async def test_a_view_reads_points_many_and_ranges_of_what_is_committed(store: S
     await store.commit(Batch(puts={b"a": b"1", b"b": b"2", b"c": b"3"}))
 
     def read(view: View) -> tuple[list[bytes], set[bytes], bytes]:
-        view.prefetch([b"a", b"b", b"x"])
+        view.prefetch(lambda: [b"a", b"b", b"x"])
         keys = [record.key for record in view.range(b"a", b"z", limit=2, reverse=True)]
         one = view.get(b"a")
         assert one is not None
@@ -236,7 +236,7 @@ async def test_what_is_prefetched_comes_in_one_round_trip(
     def work(tx: Transaction) -> None:
         nonlocal runs
         runs += 1
-        tx.prefetch([b"a", b"b", b"c"])
+        tx.prefetch(lambda: [b"a", b"b", b"c"])
         assert both(tx) == (b"1", b"1")
         assert tx.get(b"c") is None
 

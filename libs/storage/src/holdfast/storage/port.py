@@ -212,8 +212,8 @@ class View(Protocol):
         """With `expected`, a key that enters, leaves or changes in what was read makes the commit a Conflict."""
         ...
 
-    def prefetch(self, keys: Sequence[bytes]) -> None:
-        """These keys are read next: a remote store fetches all of them in one round trip."""
+    def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
+        """These keys are read next: a remote store fetches all of them in one round trip. A local one does not ask."""
         ...
 
 

@@ -47,7 +47,11 @@ class LeaseHeld(Exception):
 
 
 class ResourceManager(Protocol):
-    """A service that holds a part of what a transaction decides on."""
+    """A layer that holds a part of what a transaction decides on."""
+
+    def reads(self, txn_id: str, members: Sequence[Member]) -> Sequence[bytes]:
+        """The keys that `apply` reads for these members, for a store that fetches them in one round trip."""
+        ...
 
     def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         """Add this service's writes to a storage transaction. Idempotent; what the transaction does not own stays."""
@@ -59,7 +63,11 @@ class ResourceManager(Protocol):
 
 
 class Decider(Protocol):
-    """What a service asks for when a transaction ends."""
+    """What a layer asks for when a transaction ends."""
+
+    def reads(self, txn_id: str, members: Sequence[Member]) -> Sequence[bytes]:
+        """The keys that a decision on these members reads."""
+        ...
 
     def decide(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         """Let every resource manager add its writes to `tx`, and record the decision: one commit, all or nothing."""

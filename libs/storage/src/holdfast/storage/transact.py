@@ -101,7 +101,7 @@ class TransactMixin:
         """The records and the revision they were read at."""
         raise NotImplementedError
 
-    def _tx_prefetch(self, keys: Sequence[bytes], fetched: Fetched) -> None:
+    def _tx_prefetch(self, keys: Callable[[], Sequence[bytes]], fetched: Fetched) -> None:
         """A remote store raises Missing for those that are not fetched; a local one has nothing to do."""
 
     async def _fetch(self, missing: Missing, fetched: Fetched) -> None:
@@ -248,7 +248,7 @@ class BufferedTransaction:
                 merged[key] = own
         return [merged[key] for key in sorted(merged, reverse=reverse)[:limit]]
 
-    def prefetch(self, keys: Sequence[bytes]) -> None:
+    def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
         self._store._tx_prefetch(keys, self._fetched)
 
     def put(self, key: bytes, value: bytes, *, blobs: tuple[str, ...] = ()) -> None:

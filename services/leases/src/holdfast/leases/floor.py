@@ -29,6 +29,11 @@ FIRST_OF_MESSAGE: Final = 1
 MESSAGE_TOKENS_MAX: Final = 1 << 20
 
 
+def first_reads(member: Member) -> list[bytes]:
+    """What a grant reads of a key, whether it has a lease record or not."""
+    return [LEASES.key(*member), DOCUMENTS.key(*member), _floor_key(member.namespace)]
+
+
 def read_new(tx: Transaction, member: Member) -> tuple[Document | None, int]:
     """The document of a key that has no lease record, and the token of its first grant: one round trip for both."""
     document_key, floor_key = DOCUMENTS.key(*member), _floor_key(member.namespace)

@@ -17,7 +17,7 @@ from holdfast.common.ids import new_xid
 from holdfast.common.logging import get_logger
 from holdfast.leases.errors import AlreadyExists, TooManyWaiters, Waiting
 from holdfast.leases.expiry import Expiries
-from holdfast.leases.floor import FIRST_OF_MESSAGE, forget_leases, read_new
+from holdfast.leases.floor import FIRST_OF_MESSAGE, first_reads, forget_leases, read_new
 from holdfast.leases.follower import LeaseFollower
 from holdfast.leases.grant import Description, Grant, Wish
 from holdfast.leases.keepalive_batch import Renewal, keep_many
@@ -178,6 +178,7 @@ class LeaseService:
         self, tx: Transaction, wish: Wish, lease_id: str, txn_id: str, freed: list[Member]
     ) -> tuple[Lease, Current]:
         member = wish.member
+        tx.prefetch(lambda: first_reads(member))
         lease = LEASES.get(tx, *member)
         if lease is None:
             document, first_token = read_new(tx, member)
@@ -304,6 +305,7 @@ class LeaseService:
             failpoint.hit("release.answer")
 
     def _release_in(self, tx: Transaction, member: Member, claim: Claim, decision: Decision) -> list[Member]:
+        tx.prefetch(lambda: self._decider.reads(claim.txn_id or "", [member]))
         try:
             lease = self._checked(tx, member, claim, self._clock.now_ms())
         except LeaseExpired:
@@ -329,6 +331,9 @@ class LeaseService:
         members = held_members(tx, lease.txn_id)
         self._decider.decide(tx, lease.txn_id, decision, members)
         return members
+
+    def reads(self, txn_id: str, members: Sequence[Member]) -> Sequence[bytes]:
+        return [LEASES.key(*member) for member in members]
 
     def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         """As a resource manager: whatever was decided, the leases of the transaction end."""

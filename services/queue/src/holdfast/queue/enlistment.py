@@ -26,6 +26,10 @@ class Enlistment:
         self._endings = endings
         self._bonds = bonds
 
+    def reads(self, members: Sequence[Member]) -> list[bytes]:
+        found = [place for member in members if (place := message_of_member(member)) is not None]
+        return [key for address, message_id in found for key in _keys(address, message_id)]
+
     def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         for member in members:
             found = message_of_member(member)
@@ -93,3 +97,8 @@ class Enlistment:
         tx.after_commit(
             lambda revision: self._dispatchers.tell(address, [Entry(message_id, place, revision, state)])
         )
+
+
+def _keys(address: QueueAddress, message_id: str) -> tuple[bytes, bytes]:
+    keys = keys_of(address)
+    return keys.taken(message_id), keys.message(message_id)

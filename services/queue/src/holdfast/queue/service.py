@@ -229,6 +229,9 @@ class QueueService:
 
     # -- the resource manager's side
 
+    def reads(self, txn_id: str, members: Sequence[Member]) -> Sequence[bytes]:
+        return self._enlistment.reads(members)
+
     def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         """Commit acks the messages of a transaction, rollback gives them back."""
         self._enlistment.apply(tx, txn_id, decision, members)

@@ -33,6 +33,7 @@ class Holding(NamedTuple):
 
 def read_holding(tx: Transaction, member: Member, claim: Claim, now_ms: int) -> Holding:
     """Refuses whoever does not hold the lease at this moment."""
+    tx.prefetch(lambda: _reads(member, claim))
     lease = LEASES.get(tx, *member)
     document = DOCUMENTS.get(tx, *member) or NOTHING
     try:
@@ -41,6 +42,11 @@ def read_holding(tx: Transaction, member: Member, claim: Claim, now_ms: int) -> 
         refusal.current = Current.of(document)
         raise
     return Holding(member, held, document, STAGES.get(tx, held.txn_id, *member))
+
+
+def _reads(member: Member, claim: Claim) -> list[bytes]:
+    keys = [LEASES.key(*member), DOCUMENTS.key(*member)]
+    return [*keys, STAGES.key(claim.txn_id, *member)] if claim.txn_id else keys
 
 
 def write_stage(tx: Transaction, holding: Holding, stage: Stage) -> None:

@@ -34,6 +34,9 @@ class IndexStates:
             phase=IndexState.READY if is_wanted else IndexState.OFF, is_wanted=is_wanted
         )
 
+    def key(self, namespace: str) -> bytes:
+        return STATES.key(_STATE, namespace)
+
     def get(self, view: View, namespace: str) -> IndexState:
         """Not to be changed. A namespace without a state was never turned on or off since its first document."""
         return STATES.get(view, _STATE, namespace) or self._default

@@ -142,6 +142,12 @@ class StateService:
 
     # -- the resource manager's side
 
+    def reads(self, txn_id: str, members: Sequence[Member]) -> Sequence[bytes]:
+        keys = {self.index.states.key(member.namespace) for member in members}
+        for member in members:
+            keys |= {STAGES.key(txn_id, *member), DOCUMENTS.key(*member)}
+        return list(keys)
+
     def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         """Publish or drop what the transaction staged."""
         is_charged = False

@@ -58,7 +58,11 @@ class Coordinator:
 
     # -- the port of the services
 
+    def reads(self, txn_id: str, members: Sequence[Member]) -> Sequence[bytes]:
+        return [key for manager in self._managers for key in manager.reads(txn_id, members)]
+
     def end(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
+        tx.prefetch(lambda: self.reads(txn_id, members))
         for manager in self._managers:
             if not (failpoint.ARMED and failpoint.hit(f"txn.apply.{type(manager).__name__}")):
                 manager.apply(tx, txn_id, decision, members)

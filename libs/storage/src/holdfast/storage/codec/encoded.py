@@ -9,7 +9,15 @@ same root keys when it is restored.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from typing import Protocol, Self
 
@@ -57,7 +65,7 @@ class Backend(Store, Protocol):
 
     def _tx_range(self, read: RangeRead, fetched: Fetched) -> tuple[list[Record], int]: ...
 
-    def _tx_prefetch(self, keys: Sequence[bytes], fetched: Fetched) -> None: ...
+    def _tx_prefetch(self, keys: Callable[[], Sequence[bytes]], fetched: Fetched) -> None: ...
 
     async def _fetch(self, missing: Missing, fetched: Fetched) -> None: ...
 
@@ -237,7 +245,7 @@ class EncodedStore(TransactMixin):
         records, revision = self._inner._tx_range(read, fetched)
         return [self._values.open(record) for record in records], revision
 
-    def _tx_prefetch(self, keys: Sequence[bytes], fetched: Fetched) -> None:
+    def _tx_prefetch(self, keys: Callable[[], Sequence[bytes]], fetched: Fetched) -> None:
         self._inner._tx_prefetch(keys, fetched)
 
     async def _fetch(self, missing: Missing, fetched: Fetched) -> None:
@@ -282,7 +290,7 @@ class EncodedView:
         records = self._inner.range(start, end, limit=limit, reverse=reverse, expected=expected)
         return [self._values.open(record) for record in records]
 
-    def prefetch(self, keys: Sequence[bytes]) -> None:
+    def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
         self._inner.prefetch(keys)
 
 

@@ -1,7 +1,7 @@
 """What a local store shows: the latest durable state to readers, staged batches to transactions, the past to watches."""
 
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Protocol
@@ -304,5 +304,5 @@ class DurableView:
         check_range_limit(limit, RANGE_LIMIT_MAX)
         return self._reader._range_durable(start, end, limit, reverse=reverse)
 
-    def prefetch(self, keys: Sequence[bytes]) -> None:
+    def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
         """Everything is at hand."""

@@ -164,8 +164,8 @@ class PostgresStore(TransactMixin):
         check_range_limit(read.limit, 2 * RANGE_LIMIT_MAX)  # The transaction adds what it hides itself.
         return fetched.range(read)
 
-    def _tx_prefetch(self, keys: Sequence[bytes], fetched: Fetched) -> None:
-        fetched.require(keys)
+    def _tx_prefetch(self, keys: Callable[[], Sequence[bytes]], fetched: Fetched) -> None:
+        fetched.require(keys())
 
     async def _fetch(self, missing: Missing, fetched: Fetched) -> None:
         if missing.keys:
