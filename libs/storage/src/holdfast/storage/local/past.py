@@ -255,19 +255,18 @@ def _first_change(shelf: Shelf, key: bytes, after: int, upto: int) -> tuple[KeyC
     """The first change of a key in (after, upto], and how far one page of the search has come."""
     cost = 0
     for row_key, raw in shelf.scan(layout.change_key(after + 1), layout.change_key(upto + 1)):
-        revision = layout.change_revision(row_key)
-        change = _of_key(revision, raw, key)
-        if change is not None:
-            return change, revision
+        if key in raw:  # Quick, and nearly always False; a key may also be part of another one, or of a value.
+            revision = layout.change_revision(row_key)
+            change = _of_key(revision, raw, key)
+            if change is not None:
+                return change, revision
         cost += 1 + (len(raw) >> COST_BYTES_SHIFT)
         if cost >= PAGE_COST:
-            return None, revision
+            return None, layout.change_revision(row_key)
     return None, upto
 
 
 def _of_key(revision: int, raw: bytes, key: bytes) -> KeyChange | None:
-    if key not in raw:  # Quick, and nearly always so.
-        return None
     for name, at, size in layout.previous_spans(revision, raw):
         if name == key:
             return KeyChange(raw[at : at + size] if size else None)

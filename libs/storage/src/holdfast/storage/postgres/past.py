@@ -21,7 +21,7 @@ FROM store s LEFT JOIN LATERAL (
     (
         SELECT 0 AS place, c.key, c.prev_value, c.prev_create_revision, c.prev_mod_revision, c.prev_version
         FROM changes c
-        WHERE md5(c.key) = md5($1::bytea) AND c.revision > $2 AND c.key = $1
+        WHERE md5(c.key) COLLATE "C" = md5($1::bytea) AND c.revision > $2 AND c.key = $1
         ORDER BY c.revision LIMIT 1
     )
     UNION ALL
