@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from holdfast.storage.errors import Compacted, FutureRevision, StorageError
-from holdfast.storage.local import past
+from holdfast.storage.local import key_filter, past
 from holdfast.storage.port import Batch, Record, Store
 from tests.conformance.backends import SMALL, Backend, memory_backend, postgres_backend
 from tests.conformance.test_machine import BATCHES, KEYS, DiskFolders
@@ -196,6 +196,9 @@ def pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     """As in production, where such short histories are one page; and with every limit so small that all are reached."""
     if request.param == "paged":
         monkeypatch.setattr(past, "PAGE_COST", 2)
+        monkeypatch.setattr(key_filter, "BLOCK_SHIFT", 1)
+        monkeypatch.setattr(key_filter, "FILTERS_MAX", 3)
+        monkeypatch.setattr(past, "BLOCK_KEYS_MAX", 4)
         monkeypatch.setattr(past, "HOPS_MAX", 1)
         monkeypatch.setattr(past, "WINDOW_KEYS_SPARE", 0)
         monkeypatch.setattr(past, "ROWS_BYTES_MAX", 100)

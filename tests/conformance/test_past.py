@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.storage.errors import Compacted, FutureRevision, InvalidBatch, StoreClosed
-from holdfast.storage.local import past
+from holdfast.storage.local import key_filter, past
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import RANGE_LIMIT_MAX, Batch, Record, Store
@@ -28,6 +28,9 @@ async def delete(store: Store, key: bytes) -> int:
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """A local store reads everything in many small steps."""
     monkeypatch.setattr(past, "PAGE_COST", 3)
+    monkeypatch.setattr(key_filter, "BLOCK_SHIFT", 1)
+    monkeypatch.setattr(key_filter, "FILTERS_MAX", 8)
+    monkeypatch.setattr(past, "BLOCK_KEYS_MAX", 4)
     monkeypatch.setattr(past, "HOPS_MAX", 2)
     monkeypatch.setattr(past, "WINDOW_KEYS_SPARE", 1)
     monkeypatch.setattr(past, "ROWS_BYTES_MAX", 200)

@@ -5,9 +5,12 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.storage.errors import Compacted, StoreCorrupt, StoreUnavailable
-from holdfast.storage.local import layout, past
+from holdfast.storage.local import key_filter, layout, past
+from holdfast.storage.local.key_filter import KeyFilter, KeyFilters
 from holdfast.storage.local.past import ChangeRows, Window
 from holdfast.storage.local.shelf import MemoryShelf
 from holdfast.storage.local.store import LocalStore
@@ -96,6 +99,58 @@ async def test_a_new_key_is_searched_only_up_to_its_creation(store: LocalStore, 
 
     assert await store.get(b"new", at_revision=5) is None
     assert shelf.scanned == 5
+
+
+async def test_keys_that_were_never_there_are_searched_by_one_walk_for_all(
+    store: LocalStore, shelf: CountingShelf
+) -> None:
+    revisions = 20 << key_filter.BLOCK_SHIFT
+    await put(store, b"busy", revisions - 2)
+    await store.commit(Batch(puts={b"gone": b"1"}))
+    await store.commit(Batch(deletes={b"gone"}))
+    assert await store.get(b"never", at_revision=0) is None
+    assert shelf.scanned == revisions
+    shelf.scanned = 0
+
+    assert await store.get(b"nor this", at_revision=0) is None
+    assert shelf.scanned < 5 << key_filter.BLOCK_SHIFT
+
+    record = await store.get(b"gone", at_revision=revisions - 1)
+    assert record is not None
+    assert record.value == b"1"
+
+
+async def test_a_block_with_very_many_changes_gets_no_filter(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(past, "BLOCK_KEYS_MAX", 10)
+    await put(store, b"busy", 3 << key_filter.BLOCK_SHIFT)
+    await store.commit(Batch(deletes={b"busy"}))
+
+    assert await store.get(b"never", at_revision=0) is None
+    assert await store.get(b"busy", at_revision=0) is None
+    assert await store.get(b"busy", at_revision=200) is not None
+
+
+@given(st.sets(st.binary(max_size=8), max_size=300), st.sets(st.binary(max_size=8), max_size=30))
+def test_a_filter_never_denies_a_key_that_it_has(keys: set[bytes], others: set[bytes]) -> None:
+    made = KeyFilter(list(keys))
+
+    assert all(made.may_hold(hash(key)) for key in keys)
+    assert sum(made.may_hold(hash(key)) for key in others - keys) <= 10
+
+
+def test_filters_have_a_bound_and_the_oldest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_filter, "FILTERS_MAX", 3)
+    filters = KeyFilters()
+    for block in range(5):
+        filters.add(block, [b"k"])
+
+    assert [filters.is_missing(block) for block in range(5)] == [True, True, False, False, False]
+    end = key_filter.block_end(4)
+    assert filters.skip(b"other", key_filter.block_start(2), end + 100) == end
+    assert filters.skip(b"other", 5, end) == 5
+    assert filters.skip(b"k", key_filter.block_start(2), end) == key_filter.block_start(2)
 
 
 async def test_a_key_that_is_part_of_another_or_of_a_value_is_not_mistaken(store: LocalStore) -> None:

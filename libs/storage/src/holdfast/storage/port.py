@@ -277,9 +277,10 @@ class Store(Protocol):
         only an earlier record referred to may be gone.
 
         A key that has not changed since costs as much as a read of now. Otherwise PostgreSQL finds the first change after the
-        revision by an index. A local store has no index, so that commits pay nothing: it follows the versions of the key back,
-        and walks over the history (1 to 2 µs a revision, in pages of about a millisecond) only for a key that changed
-        very often, or that was created or deleted since.
+        revision by an index. A local store writes no index, so that commits pay nothing: it follows the versions of the key
+        back, and searches the history only for a key that changed very often, or was created or deleted since. The first
+        search walks over every revision in question (2 to 5 µs each, in pages of one to a few milliseconds); later ones skip
+        blocks of revisions by filters that it leaves in memory.
         """
         ...
 

@@ -6,7 +6,8 @@ after R carries that record as `previous`. So the store as of R is
     every record                           with a mod_revision of at most R, and
     every `previous` of a change after R   with a mod_revision of at most R
 
-and no key comes twice. Nothing is written for this at commit.
+and no key comes twice. Nothing is written for this at commit. A single key is followed back from change to change where that
+is short; else its first change after R is searched, over whole blocks at a time once `KeyFilters` knows them.
 
 Reads go page by page, and each page is made within one turn of the event loop, from the newest state: no view of the store
 is held. Commits between two pages cannot tear the answer, because what a key was at R does not change any more; a
@@ -22,13 +23,17 @@ from typing import NamedTuple, Protocol
 
 from holdfast.storage.errors import StoreCorrupt
 from holdfast.storage.keys import next_key
-from holdfast.storage.local import layout
+from holdfast.storage.local import key_filter, layout
+from holdfast.storage.local.key_filter import KeyFilters
 from holdfast.storage.local.shelf import Shelf
 from holdfast.storage.port import Record
 
 PAGE_COST = 512  # About a millisecond: a key costs 1, and 1 more for every 4 KiB.
 COST_BYTES_SHIFT = 12
 HOPS_MAX = 64  # Versions of a key followed back before its first change is searched from the other end.
+BLOCK_KEYS_MAX = (
+    2048  # A block of revisions with more changes gets no filter: making it would hold up the loop.
+)
 WINDOW_KEYS_SPARE = (
     1024  # Changed keys in memory beyond the limit of a range, before the last ones are dropped.
 )
@@ -65,6 +70,7 @@ class LocalPast:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._filters = KeyFilters()
 
     async def get(self, key: bytes, at_revision: int) -> Record | None:
         stored, upto = _followed_back(
@@ -72,7 +78,7 @@ class LocalPast:
         )
         after = at_revision
         while after < upto:
-            change, after = _first_change(self._source.shelf_at(at_revision), key, after, upto)
+            change, after = self._search(self._source.shelf_at(at_revision), key, after, upto)
             if change is not None:
                 stored = change.previous
                 break
@@ -83,6 +89,35 @@ class LocalPast:
         if record.mod_revision > at_revision:
             raise _hole(record.mod_revision)
         return record
+
+    def _search(self, shelf: Shelf, key: bytes, after: int, upto: int) -> tuple[KeyChange | None, int]:
+        """The first change of a key in (after, upto], and how far one page of the search has come."""
+        after = self._filters.skip(key, after, upto)
+        block = (after + 1) >> key_filter.BLOCK_SHIFT
+        # Most searches end soon after they began; a search that comes to the start of a block is a long one.
+        if (
+            after + 1 == key_filter.block_start(block)
+            and key_filter.block_end(block) <= min(upto, self._source.revision)
+            and self._filters.is_missing(block)
+        ):
+            return self._search_block(shelf, key, block)
+        return _first_change(shelf, key, after, min(upto, key_filter.block_end(block)))
+
+    def _search_block(self, shelf: Shelf, key: bytes, block: int) -> tuple[KeyChange | None, int]:
+        """The same for a block, of which a filter is made on the way; unless that would take too long."""
+        first, last = key_filter.block_start(block), key_filter.block_end(block)
+        found: KeyChange | None = None
+        keys: list[bytes] = []
+        for row_key, raw in shelf.scan(layout.change_key(first), layout.change_key(last + 1)):
+            revision = layout.change_revision(row_key)
+            spans = layout.previous_spans(revision, raw)
+            keys += [name for name, _, _ in spans]
+            if found is None:
+                found = _of_key(spans, raw, key)
+            if len(keys) > BLOCK_KEYS_MAX:
+                return found, revision
+        self._filters.add(block, keys)
+        return found, last
 
     async def range(
         self,
@@ -241,7 +276,7 @@ def _followed_back(shelf: Shelf, key: bytes, at_revision: int, newest: int) -> t
         if hops == HOPS_MAX or cost >= PAGE_COST:
             break
         raw = _change(shelf, mod_revision)
-        change = _of_key(mod_revision, raw, key)
+        change = _of_key(layout.previous_spans(mod_revision, raw), raw, key)
         if change is None:
             raise _hole(mod_revision)
         stored = change.previous
@@ -255,9 +290,11 @@ def _first_change(shelf: Shelf, key: bytes, after: int, upto: int) -> tuple[KeyC
     """The first change of a key in (after, upto], and how far one page of the search has come."""
     cost = 0
     for row_key, raw in shelf.scan(layout.change_key(after + 1), layout.change_key(upto + 1)):
-        if key in raw:  # Quick, and nearly always False; a key may also be part of another one, or of a value.
+        if (
+            key in raw
+        ):  # Quick, and nearly always False; a key may also be part of another one, or of a value.
             revision = layout.change_revision(row_key)
-            change = _of_key(revision, raw, key)
+            change = _of_key(layout.previous_spans(revision, raw), raw, key)
             if change is not None:
                 return change, revision
         cost += 1 + (len(raw) >> COST_BYTES_SHIFT)
@@ -266,8 +303,8 @@ def _first_change(shelf: Shelf, key: bytes, after: int, upto: int) -> tuple[KeyC
     return None, upto
 
 
-def _of_key(revision: int, raw: bytes, key: bytes) -> KeyChange | None:
-    for name, at, size in layout.previous_spans(revision, raw):
+def _of_key(spans: list[tuple[bytes, int, int]], raw: bytes, key: bytes) -> KeyChange | None:
+    for name, at, size in spans:
         if name == key:
             return KeyChange(raw[at : at + size] if size else None)
     return None
