@@ -36,12 +36,12 @@ def disk_backend(folder: Path, *, encrypted: bool = False) -> Backend:
     return Backend("disk", partial(open_backend, url))
 
 
-def memory_backend() -> Backend:
-    return Backend("mem", partial(open_backend, "mem://"))
+def memory_backend(*, encrypted: bool = False) -> Backend:
+    return Backend("mem", partial(_open_encrypted if encrypted else open_backend, "mem://"))
 
 
-def postgres_backend(url: str) -> Backend:
-    return Backend("postgres", partial(open_backend, url))
+def postgres_backend(url: str, *, encrypted: bool = False) -> Backend:
+    return Backend("postgres", partial(_open_encrypted if encrypted else open_backend, url))
 
 
 @asynccontextmanager

@@ -49,3 +49,21 @@ async def test_two_processes_lose_no_increment_and_see_one_history(
     assert sorted({revision for revision, _ in one}) == list(range(1, total + len(PROCESSES) + 1))
     assert sorted(revision for revision, _ in one) == [revision for revision, _ in one]
     assert sum(1 for _, key in one if key.startswith("ledger/")) == total
+
+
+async def test_two_processes_write_one_past(postgres_url: str) -> None:
+    events, _ = await asyncio.gather(*(run_worker(postgres_url, name, 40) for name in PROCESSES))
+    increments = [revision for revision, key in events if key == COUNTER.decode()]
+
+    async with open_postgres(postgres_url, StoreOptions()) as store:
+        for count, revision in enumerate(increments, 1):
+            before = await store.get(COUNTER, at_revision=revision - 1)
+            record = await store.get(COUNTER, at_revision=revision)
+            ledger = await store.range(
+                b"ledger/", b"ledger0", limit=100, keys_only=True, at_revision=revision
+            )
+
+            assert record is not None
+            assert (int(record.value), record.version, record.mod_revision) == (count, count, revision)
+            assert (0 if before is None else before.version) == count - 1
+            assert len(ledger) == count

@@ -35,8 +35,11 @@ class DistantStore(LocalStore):
         limit: int,
         reverse: bool = False,
         keys_only: bool = False,
+        at_revision: int | None = None,
     ) -> list[Record]:
-        records = await super().range(start, end, limit=limit, reverse=reverse, keys_only=keys_only)
+        records = await super().range(
+            start, end, limit=limit, reverse=reverse, keys_only=keys_only, at_revision=at_revision
+        )
         if self._holds:
             await self._holds.pop().wait()
         await asyncio.sleep(0)

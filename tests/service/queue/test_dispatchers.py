@@ -12,7 +12,7 @@ from tests.service.queue.words import Queue
 class AwayStore(DistantStore):
     """A store that answers nothing."""
 
-    async def get(self, key: bytes) -> Record | None:
+    async def get(self, key: bytes, *, at_revision: int | None = None) -> Record | None:
         raise StoreUnavailable("away")
 
 

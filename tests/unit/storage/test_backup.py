@@ -13,7 +13,7 @@ from holdfast.storage.backup import backup, check_backup, restore
 from holdfast.storage.backup_file import MAGIC, BackupFileWriter, read_frames
 from holdfast.storage.codec.identity import check_identity
 from holdfast.storage.codec.keyring import Keyring
-from holdfast.storage.errors import InvalidArchive, InvalidBatch, StoreCorrupt
+from holdfast.storage.errors import Compacted, InvalidArchive, InvalidBatch, StoreCorrupt
 from holdfast.storage.keys import pack
 from holdfast.storage.opening import open_backend, open_store
 from holdfast.storage.options import StoreOptions
@@ -112,6 +112,25 @@ async def test_disk_to_postgres_and_back_changes_nothing(
 
         assert await records_of(target) == await records_of(source)
         assert await read_blob(target, refs[0]) == BIG
+
+
+async def test_a_restored_backup_begins_its_past_at_the_backup(tmp_path: Path, postgres_url: str) -> None:
+    async with open_backend("mem://", OPTIONS) as source:
+        for number in range(3):
+            await source.commit(Batch(puts={b"k": b"%d" % number}))
+        summary = await backup(source, tmp_path / "backup")
+        kept = await source.get(b"k")
+
+    for url in ("mem://", f"disk://{tmp_path / 'store'}", postgres_url):
+        async with open_backend(url, OPTIONS) as target:
+            await restore(target, summary.path)
+            await target.commit(Batch(deletes={b"k"}))
+
+            assert target.compacted_revision == 3
+            assert await target.get(b"k", at_revision=3) == kept
+            assert await target.get(b"k", at_revision=4) is None
+            with pytest.raises(Compacted):
+                await target.get(b"k", at_revision=2)
 
 
 async def test_a_large_store_takes_little_memory_both_ways(tmp_path: Path) -> None:

@@ -76,6 +76,30 @@ async def test_a_compacted_history_passes(url: str) -> None:
         assert await problems(store) == {}
 
 
+async def test_a_history_compacted_at_any_revision_passes(store: Store) -> None:
+    await write_history(store)
+
+    for revision in range(1, store.revision + 1):
+        await store.compact(revision)
+        assert await problems(store) == {}
+
+
+async def test_a_number_that_a_failed_write_burnt_reads_as_the_revision_before(tmp_path: Path) -> None:
+    async with open_disk(tmp_path, OPTIONS, file_factory=FullFile) as store:
+        before = await store.commit(Batch(puts={b"a": b"1", b"b": b"1"}))
+        FullFile.is_full = True
+        with pytest.raises(StoreFull):
+            await store.commit(Batch(puts={b"a": b"lost", b"b": b"lost"}))
+        FullFile.is_full = False
+        wanted = await store.range(b"", None, limit=9)
+        newest = await store.commit(Batch(puts={b"a": b"2"}, deletes={b"b"}))
+
+        for revision in range(before, newest):
+            assert [await store.get(key, at_revision=revision) for key in (b"a", b"b")] == wanted
+            assert await store.range(b"", None, limit=9, at_revision=revision) == wanted
+        assert [r.value for r in await store.range(b"", None, limit=9, at_revision=newest)] == [b"2"]
+
+
 async def test_a_history_with_numbers_that_failed_writes_burnt_passes(tmp_path: Path) -> None:
     async with open_disk(tmp_path, OPTIONS, file_factory=FullFile) as store:
         await write_history(store)

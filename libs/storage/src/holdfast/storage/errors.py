@@ -41,16 +41,31 @@ class InvalidBatch(StorageError):
 
 
 class Compacted(StorageError):
-    """The history asked for is gone; `oldest_revision` is the first one a watch may start after."""
+    """The history asked for is gone; `oldest_revision` is the first one that can be read, and watched after."""
 
     code, status = "compacted", 410
 
     def __init__(self, asked_revision: int, oldest_revision: int) -> None:
         super().__init__(
-            f"history after revision {asked_revision} is compacted; read the keys and watch after {oldest_revision}"
+            f"required revision {asked_revision} has been compacted; read at revision {oldest_revision} or later, "
+            "and watch after it"
         )
         self.asked_revision = asked_revision
         self.oldest_revision = oldest_revision
+
+
+class FutureRevision(StorageError):
+    """A revision was asked for that the store has not reached yet; `newest_revision` is the one it is at."""
+
+    code, status = "future_revision", 400
+
+    def __init__(self, asked_revision: int, newest_revision: int) -> None:
+        super().__init__(
+            f"required revision is a future revision: {asked_revision} was asked for, "
+            f"the store is at {newest_revision}"
+        )
+        self.asked_revision = asked_revision
+        self.newest_revision = newest_revision
 
 
 class WatcherTooSlow(StorageError):

@@ -170,6 +170,10 @@ class EncodedStore(TransactMixin):
     def revision(self) -> int:
         return self._inner.revision
 
+    @property
+    def compacted_revision(self) -> int:
+        return self._inner.compacted_revision
+
     def figures(self) -> Mapping[str, float]:
         return self._inner.figures()
 
@@ -177,8 +181,9 @@ class EncodedStore(TransactMixin):
     def problem(self) -> str | None:
         return self._inner.problem
 
-    async def get(self, key: bytes) -> Record | None:
-        record = await self._inner.get(key)
+    async def get(self, key: bytes, *, at_revision: int | None = None) -> Record | None:
+        """The past is stored as it was written: what was sealed under a root key that is retired since does not open."""
+        record = await self._inner.get(key, at_revision=at_revision)
         return None if record is None else self._values.open(record)
 
     async def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
@@ -193,8 +198,11 @@ class EncodedStore(TransactMixin):
         limit: int,
         reverse: bool = False,
         keys_only: bool = False,
+        at_revision: int | None = None,
     ) -> list[Record]:
-        records = await self._inner.range(start, end, limit=limit, reverse=reverse, keys_only=keys_only)
+        records = await self._inner.range(
+            start, end, limit=limit, reverse=reverse, keys_only=keys_only, at_revision=at_revision
+        )
         return records if keys_only else await self._values.open_all(records)
 
     async def commit(self, batch: Batch) -> int:
@@ -208,8 +216,8 @@ class EncodedStore(TransactMixin):
         inner = self._inner.watch(start, end, after=after, with_previous=with_previous)
         return EncodedWatch(inner, self._values)
 
-    async def compact(self) -> int:
-        return await self._inner.compact()
+    async def compact(self, revision: int | None = None) -> int:
+        return await self._inner.compact(revision)
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncGenerator[Snapshot, None]:

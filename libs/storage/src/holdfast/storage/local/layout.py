@@ -92,6 +92,12 @@ def change_revision(key: bytes) -> int:
     return revision
 
 
+def stored_mod_revision(stored: bytes, at: int = 0) -> int:
+    """Of the stored record that begins at this place."""
+    revision: int = _HEAD.unpack_from(stored, at)[2]
+    return revision
+
+
 def has_blobs(stored: bytes | None) -> bool:
     return stored is not None and stored[_BLOBS_AT] > 0
 
@@ -157,6 +163,26 @@ def _decode_change(revision: int, raw: bytes) -> list[Event]:
     if at != len(raw):
         raise _damaged_change(revision)
     return events
+
+
+def previous_spans(revision: int, raw: bytes) -> list[tuple[bytes, int, int]]:
+    """For each key of a change: where the record before it begins, and its size; 0 if the key was not there."""
+    spans: list[tuple[bytes, int, int]] = []
+    at, end = _REVISION.size, len(raw)
+    try:
+        while at < end:
+            key_bytes, stored_bytes, previous_bytes = _LENGTHS3.unpack_from(raw, at)
+            at += _LENGTHS3.size
+            key = raw[at : at + key_bytes]
+            at += key_bytes + (0 if stored_bytes == _NONE else stored_bytes)
+            size = 0 if previous_bytes == _NONE else previous_bytes
+            spans.append((key, at, size))
+            at += size
+    except StructError:
+        raise _damaged_change(revision) from None
+    if at != end:
+        raise _damaged_change(revision)
+    return spans
 
 
 def _damaged_change(revision: int) -> StoreCorrupt:

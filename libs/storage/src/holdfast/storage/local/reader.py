@@ -10,10 +10,12 @@ from holdfast.storage.blob import Removals
 from holdfast.storage.errors import Compacted, StorageError, StoreClosed, StoreCorrupt
 from holdfast.storage.local import layout
 from holdfast.storage.local.latest import Kept, LatestRecords, Unknown
+from holdfast.storage.local.past import LocalPast
 from holdfast.storage.local.shelf import Shelf
 from holdfast.storage.local.snapshot import LocalSnapshot
 from holdfast.storage.local.staging import Staged, Staging
 from holdfast.storage.options import StoreOptions
+from holdfast.storage.past import check_readable
 from holdfast.storage.port import RANGE_LIMIT_MAX, BlobStore, Event, Record, Snapshot, View
 from holdfast.storage.store_clock import StoreClock
 from holdfast.storage.transact import Fetched, RangeRead, TransactMixin, check_range_limit
@@ -73,6 +75,7 @@ class LocalReader(TransactMixin):
         self._staging = Staging(self._revision)
         self._latest_records = LatestRecords()
         self._view = DurableView(self)
+        self._past = LocalPast(self)
         self._settled: deque[Staged] = deque()  # Durable, not applied yet.
         self._ages: deque[tuple[float, int]] = deque([(options.clock.monotonic_s(), self._revision)])
         self._hub = WatchHub(
@@ -110,6 +113,10 @@ class LocalReader(TransactMixin):
         return self._revision
 
     @property
+    def compacted_revision(self) -> int:
+        return self._compacted_revision
+
+    @property
     def problem(self) -> str | None:
         error = self._problem or self.trouble.error
         return None if error is None else error.detail
@@ -138,7 +145,9 @@ class LocalReader(TransactMixin):
 
     # -- reads of what is durable
 
-    async def get(self, key: bytes) -> Record | None:
+    async def get(self, key: bytes, *, at_revision: int | None = None) -> Record | None:
+        if at_revision is not None:
+            return await self._past.get(key, at_revision)
         self._check_open()
         return self._durable(key)
 
@@ -161,9 +170,14 @@ class LocalReader(TransactMixin):
         limit: int,
         reverse: bool = False,
         keys_only: bool = False,
+        at_revision: int | None = None,
     ) -> list[Record]:
         self._check_open()
         check_range_limit(limit, RANGE_LIMIT_MAX)
+        if at_revision is not None:
+            return await self._past.range(
+                start, end, limit=limit, reverse=reverse, keys_only=keys_only, at_revision=at_revision
+            )
         return self._range_durable(start, end, limit, reverse=reverse, keys_only=keys_only)
 
     def _range_durable(
@@ -226,6 +240,12 @@ class LocalReader(TransactMixin):
         return kept
 
     # -- watches and history
+
+    def shelf_at(self, revision: int) -> Shelf:
+        """The shelf, if it has what a read of this revision needs: every change after it."""
+        self._check_open()
+        check_readable(revision, newest=self._revision, compacted=self._compacted_revision)
+        return self._shelf
 
     def watch(
         self, start: bytes, end: bytes | None, *, after: int | None = None, with_previous: bool = False

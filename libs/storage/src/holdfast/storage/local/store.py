@@ -33,6 +33,7 @@ from holdfast.storage.local.reader import LocalReader
 from holdfast.storage.local.shelf import Shelf, Write
 from holdfast.storage.local.snapshot import restored_writes
 from holdfast.storage.local.staging import Staged
+from holdfast.storage.past import check_compactable
 from holdfast.storage.port import (
     ABSENT,
     Batch,
@@ -221,13 +222,32 @@ class LocalStore(LocalReader):
 
     # -- history
 
-    async def compact(self) -> int:
+    async def compact(self, revision: int | None = None) -> int:
         self._check_open()
+        if revision is None:
+            return self._compact_to(self._bounds_floor())
+        check_compactable(revision, newest=self._revision, compacted=self._compacted_revision)
+        self._compact_to(revision)
+        shelf = self._shelf
+        try:
+            # The journal knows nothing of compactions; without this a crash would bring the history back.
+            await asyncio.to_thread(shelf.flush)
+        except StorageError as error:
+            if shelf is self._shelf and not self._is_closed:
+                self.shelf_failed(error)
+            raise
+        return revision
+
+    def _bounds_floor(self) -> int:
+        """The newest revision that is beyond the configured bounds."""
         now_s = self._options.clock.monotonic_s()
         floor = max(self._compacted_revision, self._revision - self._options.history_revisions_max)
         while self._ages and self._ages[0][0] <= now_s - self._options.history_age_s_max:
             floor = max(floor, self._ages.popleft()[1])
         self._ages.append((now_s, self._revision))
+        return floor
+
+    def _compact_to(self, floor: int) -> int:
         if floor > self._compacted_revision:
             progress = (layout.META_PROGRESS, layout.encode_progress(self._revision, floor))
             # The time of the newest commit may go with the history; a later process must not begin before it.

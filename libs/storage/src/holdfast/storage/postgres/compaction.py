@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from holdfast.common.clock import SteadyClock
 from holdfast.storage.errors import StorageError
 from holdfast.storage.options import StoreOptions
+from holdfast.storage.past import check_compactable
 from holdfast.storage.postgres.connection import Connections
 from holdfast.storage.postgres.tables import CHANGES, COMMITS, STORE
 
@@ -29,11 +30,13 @@ class Compactor:
         self._clock = clock
         self._options = options
 
-    async def compact(self) -> int:
-        """The oldest revision that a watch may start after."""
-        before, compacted_revision = await self._advance()
-        for revision in range(before, compacted_revision, REVISIONS_PER_DELETE):
-            upto = min(revision + REVISIONS_PER_DELETE, compacted_revision)
+    async def compact(self, revision: int | None = None) -> int:
+        """Up to `revision`, or what is beyond the bounds; the oldest revision that can be read then."""
+        before, compacted_revision = await (
+            self._advance() if revision is None else self._advance_to(revision)
+        )
+        for first in range(before, compacted_revision, REVISIONS_PER_DELETE):
+            upto = min(first + REVISIONS_PER_DELETE, compacted_revision)
             async with self._connections.use_core() as connection:
                 await connection.execute(sa.delete(CHANGES).where(CHANGES.c.revision <= upto))
         async with self._connections.use_core() as connection:
@@ -49,22 +52,36 @@ class Compactor:
             aged_revision = await self._aged_revision(connection, before)
             compacted_revision = max(aged_revision, revision - self._options.history_revisions_max)
             if compacted_revision > before:
-                newest = (
-                    sa.select(CHANGES.c.at)
-                    .order_by(CHANGES.c.revision.desc(), CHANGES.c.seq.desc())
-                    .limit(1)
-                    .scalar_subquery()
-                )
-                await connection.execute(
-                    sa.update(STORE)
-                    .where(STORE.c.compacted_revision < compacted_revision)
-                    .values(
-                        compacted_revision=compacted_revision,
-                        # The time of the newest commit may go with the history; the store's must not go back to before it.
-                        clock_at=sa.func.greatest(STORE.c.clock_at, newest),
-                    )
-                )
+                await self._mark(connection, compacted_revision)
         return before, compacted_revision
+
+    async def _advance_to(self, asked_revision: int) -> tuple[int, int]:
+        async with self._connections.use_core() as connection:
+            # The lock is for two that compact at once: the second one is told that it was done before.
+            positions = sa.select(STORE.c.revision, STORE.c.compacted_revision).with_for_update(
+                key_share=True
+            )
+            revision, before = (await connection.execute(positions)).one()
+            check_compactable(asked_revision, newest=revision, compacted=before)
+            await self._mark(connection, asked_revision)
+        return before, asked_revision
+
+    async def _mark(self, connection: AsyncConnection, compacted_revision: int) -> None:
+        newest = (
+            sa.select(CHANGES.c.at)
+            .order_by(CHANGES.c.revision.desc(), CHANGES.c.seq.desc())
+            .limit(1)
+            .scalar_subquery()
+        )
+        await connection.execute(
+            sa.update(STORE)
+            .where(STORE.c.compacted_revision < compacted_revision)
+            .values(
+                compacted_revision=compacted_revision,
+                # The time of the newest commit may go with the history; the store's must not go back to before it.
+                clock_at=sa.func.greatest(STORE.c.clock_at, newest),
+            )
+        )
 
     async def _aged_revision(self, connection: AsyncConnection, before: int) -> int:
         """The newest revision that is known to be too old. One without a change has no row, so no age of its own."""

@@ -40,13 +40,16 @@ ORDER BY c.revision, c.seq
 class Follower:
     """Keeps the hub at the database's newest revision."""
 
-    def __init__(self, connections: Connections, options: StoreOptions, *, revision: int) -> None:
+    def __init__(
+        self, connections: Connections, options: StoreOptions, *, revision: int, compacted_revision: int = 0
+    ) -> None:
         self._connections = connections
         self._poll_interval_s = options.postgres_poll_interval_s
         self._hub = WatchHub(
             self.history, buffer_events_max=options.watch_buffer_events_max, revision=revision
         )
         self._committed_revision = revision
+        self.compacted_revision = compacted_revision  # The newest that this process has seen.
         self._has_news = asyncio.Event()
 
     @property
@@ -71,6 +74,10 @@ class Follower:
         elif revision > self._hub.revision:
             self._hub.skip_to(revision)
 
+    def compacted(self, revision: int) -> None:
+        """History up to here is gone, says the database."""
+        self.compacted_revision = max(self.compacted_revision, revision)
+
     def noticed(self, notice: str) -> None:
         """A NOTIFY came, with a revision; most are the echo of this process's own commits."""
         if len(notice) > 19 or not notice.isdecimal() or int(notice) > self.revision:
@@ -87,6 +94,7 @@ class Follower:
 
         rows = await retried(attempt, for_s=READ_RETRY_S)
         compacted_revision, page_revision = rows[0][0], rows[0][1]
+        self.compacted(compacted_revision)
         if after < compacted_revision:
             raise Compacted(after, compacted_revision)
         return HistoryPage([change_event(row[2:]) for row in rows if row[2] is not None], page_revision)

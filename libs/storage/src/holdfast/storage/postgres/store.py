@@ -19,6 +19,7 @@ from holdfast.storage.postgres.follower import Follower
 from holdfast.storage.postgres.group import GroupCommitter
 from holdfast.storage.postgres.listener import Listener
 from holdfast.storage.postgres.migration import OPEN_RETRY_S, migrate
+from holdfast.storage.postgres.past import PostgresPast
 from holdfast.storage.postgres.redis_hints import RedisHints, open_redis_hints
 from holdfast.storage.postgres.retry import READ_RETRY_S, retried
 from holdfast.storage.postgres.snapshot import restore, take_snapshot
@@ -68,6 +69,7 @@ class PostgresStore(TransactMixin):
         self._redis_hints = redis_hints
         self._clock = clock
         self._compactor = Compactor(connections, clock, options)
+        self._past = PostgresPast(self._rows, follower.compacted)
         self._blobs = PostgresBlobs(connections, clock)
         self._is_sealed = options.keyring is not None
 
@@ -92,6 +94,10 @@ class PostgresStore(TransactMixin):
     @property
     def revision(self) -> int:
         return self._follower.revision
+
+    @property
+    def compacted_revision(self) -> int:
+        return self._follower.compacted_revision
 
     @property
     def problem(self) -> str | None:
@@ -131,7 +137,9 @@ class PostgresStore(TransactMixin):
 
     # -- reads: one statement each, so each is as of one revision
 
-    async def get(self, key: bytes) -> Record | None:
+    async def get(self, key: bytes, *, at_revision: int | None = None) -> Record | None:
+        if at_revision is not None:
+            return await self._past.get(key, at_revision)
         rows = await self._rows(_GET, key)
         return Record(*rows[0]) if rows else None
 
@@ -146,8 +154,13 @@ class PostgresStore(TransactMixin):
         limit: int,
         reverse: bool = False,
         keys_only: bool = False,
+        at_revision: int | None = None,
     ) -> list[Record]:
         check_range_limit(limit, RANGE_LIMIT_MAX)
+        if at_revision is not None:
+            return await self._past.range(
+                start, end, limit=limit, reverse=reverse, keys_only=keys_only, at_revision=at_revision
+            )
         query = _range_query(has_end=end is not None, reverse=reverse, keys_only=keys_only)
         bounds = (start, limit) if end is None else (start, limit, end)
         return [Record(*row) for row in await self._rows(query, *bounds)]
@@ -196,8 +209,10 @@ class PostgresStore(TransactMixin):
         _check_revisions(batch)
         return await self._committer.commit(batch)
 
-    async def compact(self) -> int:
-        return await self._compactor.compact()
+    async def compact(self, revision: int | None = None) -> int:
+        compacted_revision = await self._compactor.compact(revision)
+        self._follower.compacted(compacted_revision)
+        return compacted_revision
 
     def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
         return take_snapshot(self._connections)
@@ -205,6 +220,7 @@ class PostgresStore(TransactMixin):
     async def restore(self, revision: int, pages: AsyncIterable[Sequence[SnapshotRecord]]) -> None:
         await restore(self._connections, revision, pages)
         self._follower.committed(revision)
+        self._follower.compacted(revision)
 
     # -- watches
 
@@ -223,11 +239,11 @@ async def open_postgres(url: str, options: StoreOptions) -> AsyncGenerator[Postg
         stack.push_async_callback(connections.close)
         await retried(lambda: migrate(connections, parsed.schema), for_s=OPEN_RETRY_S)
         async with connections.use() as connection:
-            row = await connection.fetchrow("SELECT id, revision FROM store")
+            row = await connection.fetchrow("SELECT id, revision, compacted_revision FROM store")
         assert row is not None, "the migration wrote it"
-        store_id, revision = row
+        store_id, revision, compacted_revision = row
 
-        follower = Follower(connections, options, revision=revision)
+        follower = Follower(connections, options, revision=revision, compacted_revision=compacted_revision)
         stack.callback(follower.close)
         clock, following = await _open_clock(connections, options, parsed.shown)
         listener = Listener(connections.lane(), parsed.schema, follower.noticed, clock)
