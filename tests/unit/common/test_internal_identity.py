@@ -8,6 +8,7 @@ import pytest
 from holdfast.common.bundle import InvalidBundle
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
+from holdfast.common.express.traits import Permission, Traits
 from holdfast.common.internal_identity import (
     HEADER,
     SKEW_S_MAX,
@@ -45,7 +46,8 @@ async def _handler(request: Request, body: None) -> None:
 
 
 def _route(path: str) -> Route:
-    return Route(path=path, methods=("POST",), handler=_handler)  # type: ignore[arg-type]  # never answers
+    permission = Permission.INTERNAL if path.startswith("/internal/") else Permission.CLIENT
+    return Route(path=path, methods=("POST",), handler=_handler, traits=Traits(permission=permission))  # type: ignore[arg-type]  # never answers
 
 
 def _request(

@@ -19,8 +19,9 @@ from holdfast.common.edge import EdgeMiddleware
 from holdfast.common.errors import HoldfastError, InvalidBody, MethodNotAllowed
 from holdfast.common.express.hooks import Admit, Hooks, HttpMetrics, Identify, Leave
 from holdfast.common.express.message import Answer
-from holdfast.common.express.route import INTERNAL_PREFIX, Table, compile_table
+from holdfast.common.express.route import Table, compile_table
 from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.traits import Permission
 from holdfast.common.health import Health, health_routes, package_version
 from holdfast.common.metrics import Registry
 from holdfast.common.wire_errors import error_answer
@@ -60,9 +61,10 @@ def build_app(
     drain.register(registry)
     health = health or Health(drain=drain)
     hooks = Hooks(identify=identify, admit=admit, leave=leave, metrics=HttpMetrics(registry))
-    table = compile_table([route for router in express_routers for route in router.routes])
-    if identify is None and any(path.startswith(INTERNAL_PREFIX.encode()) for path in table):
-        raise ValueError(f"routes below {INTERNAL_PREFIX} would be open to everybody: pass identify")
+    declared = [route for router in express_routers for route in router.routes]
+    table = compile_table(declared)
+    if identify is None and any(route.traits.permission is Permission.INTERNAL for route in declared):
+        raise ValueError("routes for processes of the plane would be open to everybody: pass identify")
     app = FastAPI(
         title=f"holdfast {service}",
         version=package_version(),

@@ -10,10 +10,11 @@ from holdfast.common.errors import HoldfastError
 from holdfast.common.express.hooks import Hooks
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
+from holdfast.common.express.traits import Permission
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.trust import is_issued_by, read_trust
 
-_OPEN_TO_GUESTS: Final = ("/v1/tc/", "/v1/txn/")
+_OPEN_TO_GUESTS: Final = frozenset((Permission.COORDINATOR_CLIENT, Permission.COORDINATOR_SERVER))
 _CACHED: Final = 4096
 
 
@@ -39,7 +40,7 @@ def confine_guests(hooks: Hooks, settings: PlaneSettings) -> None:
         if identify is not None:
             identify(route, request)
         certificate = request.peer_certificate
-        if certificate is None or route.path.startswith(_OPEN_TO_GUESTS) or is_own(certificate):
+        if certificate is None or route.traits.permission in _OPEN_TO_GUESTS or is_own(certificate):
             return
         raise ClientForbidden("this certificate is trusted between coordinators only")
 

@@ -20,7 +20,8 @@ from holdfast.common.bundle import read_bundle
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.hooks import Identify
 from holdfast.common.express.message import Request
-from holdfast.common.express.route import INTERNAL_PREFIX, Route
+from holdfast.common.express.route import Route
+from holdfast.common.express.traits import Permission
 from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
 
@@ -146,7 +147,7 @@ def identify_with(verifier: Verifier) -> Identify:
 
     def identify(route: Route, request: Request) -> None:
         value = request.peek(HEADER)
-        is_internal = route.path.startswith(INTERNAL_PREFIX)
+        is_internal = route.traits.permission is Permission.INTERNAL
         if value is None:
             if is_internal:
                 raise InternalForbidden("this path is for processes of the plane only")

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.traits import Permission
 from holdfast.storage.resource import Decision, Member
 
 APPLY_PATH = "/internal/v1/rm/apply"
@@ -54,7 +55,7 @@ class ResourceRoutes:
     keep: Keep
 
     def __init__(self) -> None:
-        self.router = ExpressRouter(tags=("internal",))
+        self.router = ExpressRouter(tags=("internal",), permission=Permission.INTERNAL)
         self.router.add(APPLY_PATH, self._apply, request_model=ApplyRequest, response_model=ApplyAnswer)
         self.router.add(RM_KEEP_PATH, self._keep, request_model=KeepRequest, response_model=KeepAnswer)
 

@@ -23,7 +23,7 @@ def create_app(settings: GatewaySettings, role: Role = Role.ALL) -> FastAPI:
     if settings.qrf_disabled:
         return build_store_app("gateway", settings, [plane], drain=drain, registry=registry)
     backpressure = Backpressure(settings, registry)
-    backpressure.admission.document(plane.routers)
+    backpressure.admission.guard(plane.routers)
     return build_store_app(
         "gateway",
         settings,

@@ -7,20 +7,21 @@ from fastapi import FastAPI
 
 from holdfast.common.app import build_app
 from holdfast.common.drain import Drain
-from holdfast.common.express.route import INTERNAL_PREFIX, Route
+from holdfast.common.express.route import Route
 from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.traits import Permission
 from holdfast.common.health import Health
 from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
 from holdfast.common.upstream.peers import Peers
+from holdfast.gateway.affinity import Affinity
 from holdfast.gateway.backpressure import Backpressure
-from holdfast.gateway.batch_passage import KEEPALIVE_BATCH_PATH, BatchPassage
+from holdfast.gateway.divided_passage import DividedPassage
 from holdfast.gateway.giving_back import GivingBack
 from holdfast.gateway.passage import Passage
 from holdfast.gateway.passage_end import PassageEnds
 from holdfast.gateway.plane import Plane
 from holdfast.gateway.repetition import Repetition
-from holdfast.gateway.routing import Affinity, service_of
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.gateway.tc_gate import tc_gate
 from holdfast.gateway.unfinished import Unfinished
@@ -35,7 +36,7 @@ def create_split_app(settings: GatewaySettings) -> FastAPI:
     routers = Passages(settings, peers, drain, unfinished, registry).routers(declared)
     backpressure = None if settings.qrf_disabled else Backpressure(settings, registry)
     if backpressure is not None:
-        backpressure.admission.document(routers)
+        backpressure.admission.guard(routers)
     health = Health(drain=drain, is_unready_while_draining=settings.readyz_drain)
     peers.add_checks(health)
 
@@ -100,9 +101,18 @@ class Passages:
         return routers
 
     def _passage(self, route: Route) -> Passage:
-        assert not route.path.startswith(INTERNAL_PREFIX), f"{route.path} is not for clients"
-        service = service_of(route.path)
+        traits, service = route.traits, route.traits.service
+        if service is None or traits.permission is Permission.INTERNAL:
+            raise ValueError(f"{route.path}: a gateway serves routes for clients that name their service")
         peers = self._peers
+        client, signer = peers.clients[service], peers.signer
+        affinity = None if traits.affinity is None else Affinity(traits.affinity, self._namespace_default)
+        if traits.divide is not None:
+            if affinity is None or route.undo is not None or route.repeat is not None:
+                raise ValueError(
+                    f"{route.path}: what is divided needs an affinity, and knows no undo or repeat"
+                )
+            return DividedPassage(route, client, signer, self._drain, affinity, traits.divide)
         giving_back = repetition = None
         if route.undo is not None:
             giving_back = GivingBack(
@@ -110,13 +120,12 @@ class Passages:
             )
         if route.repeat is not None:
             repetition = Repetition(route.repeat, service.value, self._unfinished, self._repeated)
-        kind = BatchPassage if route.path == KEEPALIVE_BATCH_PATH else Passage
-        return kind(
+        return Passage(
             route,
-            peers.clients[service],
-            peers.signer,
+            client,
+            signer,
             self._drain,
-            Affinity(service, self._namespace_default),
+            affinity,
             giving_back=giving_back,
             repetition=repetition,
         )

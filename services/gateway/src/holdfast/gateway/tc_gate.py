@@ -1,15 +1,11 @@
 """Certificates for the endpoints of coordinators, asked for where TLS ends: the process behind may have none."""
 
-from typing import Final
-
 from holdfast.common.express.hooks import Identify
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
+from holdfast.common.express.traits import Permission
 from holdfast.common.settings import PlaneSettings
 from holdfast.txn.tc_access import TcAccess
-from holdfast.txn.tc_routes import SERVERS_ONLY
-
-_COORDINATORS: Final = ("/v1/tc/", "/v1/txn/")
 
 
 def tc_gate(settings: PlaneSettings) -> Identify | None:
@@ -19,9 +15,10 @@ def tc_gate(settings: PlaneSettings) -> Identify | None:
         return None
 
     def check(route: Route, request: Request) -> None:
-        if route.path in SERVERS_ONLY:
+        permission = route.traits.permission
+        if permission is Permission.COORDINATOR_SERVER:
             access.require_server(request)
-        elif route.path.startswith(_COORDINATORS):
+        elif permission is Permission.COORDINATOR_CLIENT:
             access.require_client(request)
 
     return check

@@ -8,6 +8,7 @@ from pydantic_core import from_json, to_json
 
 from holdfast.common.express.message import Answer, Header, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.traits import Permission
 from holdfast.common.express.undo import Undo
 from holdfast.common.names import stored_key
 from holdfast.leases.service import LeaseService
@@ -60,7 +61,7 @@ class WithdrawalRoutes:
     service: LeaseService
 
     def __init__(self) -> None:
-        self.router = ExpressRouter(tags=("internal",))
+        self.router = ExpressRouter(tags=("internal",), permission=Permission.INTERNAL)
         self.router.add(
             WITHDRAW_PATH, self.withdraw, request_model=WithdrawRequest, response_model=WithdrawAnswer
         )

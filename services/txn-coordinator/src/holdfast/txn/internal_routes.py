@@ -4,6 +4,7 @@ from pydantic import BaseModel, ConfigDict
 
 from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.traits import Permission
 from holdfast.storage.remote_decision import DECIDE_PATH, ENLIST_PATH, KEEP_PATH
 from holdfast.storage.resource import Decision
 from holdfast.storage.resource_routes import KeepAnswer, KeepRequest, MemberBody, members_of
@@ -31,7 +32,7 @@ class InternalTxnRoutes:
     lead: Lead
 
     def __init__(self) -> None:
-        self.router = ExpressRouter(tags=("internal",))
+        self.router = ExpressRouter(tags=("internal",), permission=Permission.INTERNAL)
         self.router.add(DECIDE_PATH, self._decide, request_model=SettleRequest, response_model=SettleAnswer)
         self.router.add(KEEP_PATH, self._keep, request_model=KeepRequest, response_model=KeepAnswer)
         self.router.add(ENLIST_PATH, self._enlist, request_model=KeepRequest, response_model=KeepAnswer)
