@@ -11,12 +11,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as StarletteRequest
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from holdfast.common.dialect import Dialects
 from holdfast.common.drain import Drain
 from holdfast.common.edge import EdgeMiddleware
-from holdfast.common.errors import HoldfastError, InvalidBody, MethodNotAllowed
+from holdfast.common.errors import HoldfastError, InvalidBody, MethodNotAllowed, PathNotFound
 from holdfast.common.express.hooks import Admit, Hooks, HttpMetrics, Identify, Leave
 from holdfast.common.express.message import Answer
 from holdfast.common.express.route import Table, compile_table
@@ -24,11 +25,11 @@ from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.traits import Permission
 from holdfast.common.health import Health, health_routes, package_version
 from holdfast.common.metrics import Registry
-from holdfast.common.wire_errors import error_answer
+from holdfast.common.wire_errors import ENVELOPE, internal_error
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
-_NOT_FOUND: Final = "404 page not found\n"  # What lockd answers to an unknown path; its clients know it.
+_HINTS: Final = {"docs": "/docs", "openapi": "/openapi.json", "version": package_version()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +61,17 @@ def build_app(
     drain = drain or Drain()
     drain.register(registry)
     health = health or Health(drain=drain)
-    hooks = Hooks(identify=identify, admit=admit, leave=leave, metrics=HttpMetrics(registry))
     declared = [route for router in express_routers for route in router.routes]
     table = compile_table(declared)
     if identify is None and any(route.traits.permission is Permission.INTERNAL for route in declared):
         raise ValueError("routes for processes of the plane would be open to everybody: pass identify")
+    hooks = Hooks(
+        identify=identify,
+        admit=admit,
+        leave=leave,
+        metrics=HttpMetrics(registry),
+        dialects=Dialects(ENVELOPE, {route.path: route.traits.dialect for route in declared}),
+    )
     app = FastAPI(
         title=f"holdfast {service}",
         version=package_version(),
@@ -78,7 +85,7 @@ def build_app(
     app.router.routes.extend(route for router in express_routers for route in router.asgi_routes(hooks))
     app.router.routes.extend(health_routes(service, health, registry))
     app.add_middleware(EdgeMiddleware, hooks=hooks)
-    _handle_errors(app, table)
+    _handle_errors(app, table, hooks.dialects)
     app.openapi = lambda: _openapi(app, express_routers)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     _serve_openapi(app)
     return app
@@ -94,37 +101,41 @@ async def _no_lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
 
 
-def _handle_errors(app: FastAPI, table: Table) -> None:
+def _handle_errors(app: FastAPI, table: Table, dialects: Dialects) -> None:
     async def on_holdfast_error(request: StarletteRequest, error: Exception) -> Response:
         assert isinstance(error, HoldfastError)
-        return _response(error_answer(error))
+        return _response(dialects.of(request.scope["path"]).answer(error))
 
     async def on_invalid_request(request: StarletteRequest, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return _response(error_answer(InvalidBody(_validation_text(error))))
+        return _response(dialects.of(request.scope["path"]).answer(InvalidBody(_validation_text(error))))
 
     async def on_http_exception(request: StarletteRequest, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return _http_exception_response(request, error, table)
+        return _http_exception_response(request, error, table, dialects)
 
     app.add_exception_handler(HoldfastError, on_holdfast_error)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
     app.add_exception_handler(HTTPException, on_http_exception)
 
 
-def _http_exception_response(request: StarletteRequest, error: HTTPException, table: Table) -> Response:
+def _http_exception_response(
+    request: StarletteRequest, error: HTTPException, table: Table, dialects: Dialects
+) -> Response:
     """Routes of ours raise HoldfastErrors; what arrives here comes from the framework itself."""
+    path: str = request.scope["path"]
+    dialect = dialects.of(path)
     if error.status_code == 404:
-        return PlainTextResponse(_NOT_FOUND, status_code=404)
+        return _response(dialect.answer(PathNotFound("nothing is served at this path", _HINTS)))
     if error.status_code == 405:
-        methods = table.get(request.url.path.encode("utf-8", "surrogateescape"), {})
+        methods = table.get(path.encode("utf-8", "surrogateescape"), {})
         allowed = ", ".join(sorted(method.decode() for method in methods))
-        response = _response(error_answer(MethodNotAllowed("this path does not know this method")))
+        response = _response(dialect.answer(MethodNotAllowed("this path does not know this method")))
         response.headers["allow"] = allowed or (error.headers or {}).get("Allow", "")
         return response
     if error.status_code >= 500:
-        return _response(error_answer(HoldfastError("internal server error")))
-    return _response(error_answer(InvalidBody(str(error.detail))), status=error.status_code)
+        return _response(dialect.answer(internal_error()))
+    return _response(dialect.answer(InvalidBody(str(error.detail))), status=error.status_code)
 
 
 def _response(answer: Answer, *, status: int | None = None) -> Response:

@@ -28,7 +28,6 @@ from holdfast.common.express.scope import (
 from holdfast.common.express.stream import StreamBroken, close, log_broken, pieces
 from holdfast.common.express.wire import checked, header_list
 from holdfast.common.tracing import Span
-from holdfast.common.wire_errors import error_answer
 
 Result = TypeVar("Result")
 
@@ -57,7 +56,7 @@ class ExpressEndpoint:
         except ClientGone:
             return
         except HoldfastError as error:
-            await send_answer(error_answer(error), request_id, send, extra=_LAST)
+            await send_answer(self._route.traits.dialect.answer(error), request_id, send, extra=_LAST)
             return
         request = self._request(scope, collected or b"", request_id)
         chunks = body if collected is None else None

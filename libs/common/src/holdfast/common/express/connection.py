@@ -15,7 +15,7 @@ from holdfast.common.express.hang_up import is_peer_gone
 from holdfast.common.express.lane import Lane
 from holdfast.common.express.message import AnyAnswer, Request
 from holdfast.common.express.route import Route
-from holdfast.common.express.wire import render_refusal
+from holdfast.common.express.wire import render
 from holdfast.common.express.worker import Worker
 
 # Plain numbers, not an Enum: they are compared several times per request.
@@ -47,6 +47,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         assert self.parser is not None
         self._http: httptools.HttpRequestParser = self.parser  # uvicorn drops its own at the end.
+        self.url = b""
         self.peer_certificate: bytes | None = None
         self._limits = self.lane.limits
         self._phase = IDLE
@@ -174,7 +175,9 @@ class Connection(HttpToolsProtocol):
             self._send_refusal(error)
 
     def _send_refusal(self, error: HoldfastError) -> None:
-        self.transport.write(render_refusal(error, correlation_id_of(self.headers), self.lane.common_head))
+        lane = self.lane
+        answer = lane.hooks.dialects.of_target(self.url).answer(error)
+        self.transport.write(render(answer, correlation_id_of(self.headers), lane.common_head, is_last=True))
         self._linger()
 
     def _on_early_response(self) -> None:

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from holdfast.common.dialect import Dialects
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
 from holdfast.common.metrics import Counter, Histogram, Registry
 from holdfast.common.tracing import Tracer
+from holdfast.common.wire_errors import ENVELOPE
 
 Admit = Callable[[Route, Request], Awaitable[None] | None]
 """Lets a request in by returning None, delays it by an awaitable, refuses it by raising a HoldfastError."""
@@ -62,5 +64,7 @@ class Hooks:
     leave: Leave | None = None
     metrics: HttpMetrics | None = None
     tracer: Tracer | None = None
+    dialects: Dialects = field(default_factory=lambda: Dialects(ENVELOPE))
+    """For errors that are older than the choice of a route."""
     wall_s: Callable[[], float] = time.time
     """What `Date` says: the time by which the ends in the answers are judged."""

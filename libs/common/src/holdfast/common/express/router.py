@@ -17,7 +17,6 @@ from holdfast.common.express.hooks import Hooks
 from holdfast.common.express.route import BODY_BYTES_DEFAULT, Handler, Route, StreamHandler
 from holdfast.common.express.traits import DEFAULT_TRAITS, TraitChanges
 from holdfast.common.express.undo import Repeat, Undo
-from holdfast.common.wire_errors import ErrorBody
 
 
 class ExpressRouter:
@@ -152,16 +151,19 @@ def _responses(route: Route) -> dict[int | str, dict[str, Any]]:
         responses[200]["content"] = _content(route.response_content)
     for error in route.errors:
         line = f"`{error.code}`: {inspect.getdoc(error) or ''}"
-        known = responses.setdefault(error.status, {**_error_content(len(responses)), "description": ""})
+        known = responses.setdefault(
+            error.status, {**_error_content(route, len(responses)), "description": ""}
+        )
         known["description"] = f"{known['description']}\n\n{line}".strip()
     return responses
 
 
-def _error_content(responses: int) -> dict[str, Any]:
+def _error_content(route: Route, responses: int) -> dict[str, Any]:
     """FastAPI builds a validator for every model it is given, so only the first error of a route brings the model."""
+    model = route.traits.dialect.error_model
     if responses == 1:
-        return {"model": ErrorBody}
-    schema = {"$ref": f"#/components/schemas/{ErrorBody.__name__}"}
+        return {"model": model}
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"content": {"application/json": {"schema": schema}}}
 
 

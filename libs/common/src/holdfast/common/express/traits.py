@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Final, Protocol, TypedDict
 
+from holdfast.common.dialect import Dialect
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.message import METHODS, Answer, Header, Request
 from holdfast.common.role import Role
+from holdfast.common.wire_errors import LOCKD
 
 READS: Final = frozenset({"GET", "HEAD"})
 ALL_METHODS: Final = METHODS
@@ -113,6 +115,8 @@ class Traits:
     """The methods whose requests do no harm when they arrive twice."""
     duration: Duration = Duration.SHORT
     permission: Permission = Permission.CLIENT
+    dialect: Dialect = LOCKD
+    """How its errors look."""
     divide: Division | None = None
 
 
@@ -125,6 +129,7 @@ class TraitChanges(TypedDict, total=False):
     repeatable: frozenset[str]
     duration: Duration
     permission: Permission
+    dialect: Dialect
     divide: Division | None
 
 
