@@ -24,6 +24,7 @@ from holdfast.common.express.route import Table, compile_table
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.traits import Permission
 from holdfast.common.health import Health, health_routes, package_version
+from holdfast.common.listener import COMMON_LISTENERS, ListenerDeclaration
 from holdfast.common.metrics import Registry
 from holdfast.common.wire_errors import ENVELOPE, internal_error
 
@@ -42,6 +43,8 @@ class AppParts:
     drain: Drain
     health: Health
     registry: Registry
+    listeners: Sequence[ListenerDeclaration] = COMMON_LISTENERS
+    """What the process of this app listens on."""
 
 
 def build_app(
@@ -55,8 +58,12 @@ def build_app(
     identify: Identify | None = None,
     admit: Admit | None = None,
     leave: Leave | None = None,
+    listeners: Sequence[ListenerDeclaration] = (),
 ) -> FastAPI:
-    """An app with health, metrics, docs, error envelopes and these express routes; more routes may be added."""
+    """An app with health, metrics, docs, error envelopes and these express routes; more routes may be added.
+
+    `listeners` are those beside the common ones.
+    """
     registry = registry or Registry()
     drain = drain or Drain()
     drain.register(registry)
@@ -72,23 +79,41 @@ def build_app(
         metrics=HttpMetrics(registry),
         dialects=Dialects(ENVELOPE, {route.path: route.traits.dialect for route in declared}),
     )
-    app = FastAPI(
+    app = _bare_app(service, lifespan or _no_lifespan)
+    app.state.parts = AppParts(
+        service, table, hooks, drain, health, registry, (*COMMON_LISTENERS, *listeners)
+    )
+    app.router.routes.extend(route for router in express_routers for route in router.asgi_routes(hooks))
+    app.router.routes.extend(health_routes(service, health, registry))
+    app.add_middleware(EdgeMiddleware, hooks=hooks)
+    _handle_errors(app, table, hooks.dialects, PathNotFound("nothing is served at this path", _HINTS))
+    app.openapi = lambda: _openapi(app, express_routers)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
+    _serve_openapi(app)
+    return app
+
+
+def app_of_paths(app: FastAPI, paths: Sequence[str]) -> FastAPI:
+    """The same app with these paths alone, for a listener of their own; it is served while the whole one is."""
+    parts = parts_of(app)
+    small = _bare_app(parts.service, _no_lifespan)
+    small.state.parts = parts
+    small.router.routes.extend(route for route in app.router.routes if getattr(route, "path", "") in paths)
+    small.add_middleware(EdgeMiddleware, hooks=parts.hooks)
+    only = PathNotFound(f"this listener serves {' and '.join(paths)} alone")
+    _handle_errors(small, parts.table, Dialects(ENVELOPE), only)
+    return small
+
+
+def _bare_app(service: str, lifespan: Lifespan) -> FastAPI:
+    return FastAPI(
         title=f"holdfast {service}",
         version=package_version(),
-        lifespan=lifespan or _no_lifespan,
+        lifespan=lifespan,
         openapi_url=None,  # _serve_openapi does it.
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.parts = AppParts(service, table, hooks, drain, health, registry)
-    app.router.routes.extend(route for router in express_routers for route in router.asgi_routes(hooks))
-    app.router.routes.extend(health_routes(service, health, registry))
-    app.add_middleware(EdgeMiddleware, hooks=hooks)
-    _handle_errors(app, table, hooks.dialects)
-    app.openapi = lambda: _openapi(app, express_routers)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
-    _serve_openapi(app)
-    return app
 
 
 def parts_of(app: FastAPI) -> AppParts:
@@ -101,7 +126,7 @@ async def _no_lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
 
 
-def _handle_errors(app: FastAPI, table: Table, dialects: Dialects) -> None:
+def _handle_errors(app: FastAPI, table: Table, dialects: Dialects, unknown: PathNotFound) -> None:
     async def on_holdfast_error(request: StarletteRequest, error: Exception) -> Response:
         assert isinstance(error, HoldfastError)
         return _response(dialects.of(request.scope["path"]).answer(error))
@@ -112,7 +137,7 @@ def _handle_errors(app: FastAPI, table: Table, dialects: Dialects) -> None:
 
     async def on_http_exception(request: StarletteRequest, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return _http_exception_response(request, error, table, dialects)
+        return _http_exception_response(request, error, table, dialects, unknown)
 
     app.add_exception_handler(HoldfastError, on_holdfast_error)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
@@ -120,13 +145,13 @@ def _handle_errors(app: FastAPI, table: Table, dialects: Dialects) -> None:
 
 
 def _http_exception_response(
-    request: StarletteRequest, error: HTTPException, table: Table, dialects: Dialects
+    request: StarletteRequest, error: HTTPException, table: Table, dialects: Dialects, unknown: PathNotFound
 ) -> Response:
     """Routes of ours raise HoldfastErrors; what arrives here comes from the framework itself."""
     path: str = request.scope["path"]
     dialect = dialects.of(path)
     if error.status_code == 404:
-        return _response(dialect.answer(PathNotFound("nothing is served at this path", _HINTS)))
+        return _response(dialect.answer(unknown))
     if error.status_code == 405:
         methods = table.get(path.encode("utf-8", "surrogateescape"), {})
         allowed = ", ".join(sorted(method.decode() for method in methods))

@@ -18,8 +18,10 @@ from typing import Final
 import uvicorn
 import uvloop
 from fastapi import FastAPI
+from uvicorn.server import ServerState
 
-from holdfast.common.app import AppParts, parts_of
+from holdfast.common.app import AppParts, app_of_paths, parts_of
+from holdfast.common.connections import Connections
 from holdfast.common.drain import drain_window_s
 from holdfast.common.express.lane import Lane
 from holdfast.common.express.limits import DEFAULT_LIMITS, Limits
@@ -56,6 +58,29 @@ class ServeOptions:
 DEFAULT_OPTIONS: Final = ServeOptions()
 
 
+class Http:
+    """The HTTP connections of an app: those of the listeners that serve all of it, or of one that serves some paths."""
+
+    def __init__(self, app: FastAPI, lane: Lane, server_state: ServerState) -> None:
+        self.lane = lane
+        self._protocol_class = bound_to(lane)
+        self.config = uvicorn.Config(
+            app,
+            http=self._protocol_class,
+            ws="none",
+            lifespan="off",  # Ours is entered by the server, so that an error in it arrives as itself and not as a log line.
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+        )
+        self.config.load()
+        self._state = server_state
+
+    def connection(self) -> asyncio.Protocol:
+        return self._protocol_class(self.config, self._state, {})
+
+
 class PlaneServer(uvicorn.Server):
     """uvicorn's server with our listeners, our protocol and our way to stop."""
 
@@ -75,38 +100,51 @@ class PlaneServer(uvicorn.Server):
         self._options = options
         self._on_started = on_started
         self._listeners = listeners
-        self.lane = Lane(
-            self._parts.table,
-            self._parts.hooks,
-            limits=options.limits,
-            is_express=options.is_express,
-            accepts_peer=options.accepts_peer,
-        )
-        self._protocol_class = bound_to(self.lane)
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http=self._protocol_class,
-                ws="none",
-                lifespan="off",  # Ours is entered here, so that an error in it arrives as itself and not as a log line.
-                log_config=None,
-                access_log=False,
-                proxy_headers=False,
-                server_header=False,
-            )
-        )
+        self.lane = self._lane(self._parts)
+        state = ServerState()
+        main = Http(app, self.lane, state)
+        super().__init__(main.config)
+        self.server_state = state
+        self._serving: dict[Listener, Http | Connections] = {
+            listener: main if listener.is_main else self._served_by(listener) for listener in listeners
+        }
+        self._held = {id(held): held for held in (self.lane, *map(_held, self._serving.values()))}.values()
+        self._parts.health.add("listeners", lambda: None if self.started else "not open yet")
         self.is_started = asyncio.Event()
         self._stop = asyncio.Event()
         self._stopped_at_s = 0.0
         self._ticker: asyncio.Task[None] | None = None
-        self._sockets: list[socket.socket] = []
+        self._bound: list[tuple[Listener, socket.socket]] = []
         self._unix_paths: list[tuple[Path, int]] = []
 
     @property
     def addresses(self) -> list[tuple[str, int] | str]:
-        """What the sockets are bound to: (host, port), or the path of a unix socket."""
-        names = [bound.getsockname() for bound in self._sockets]
-        return [name if isinstance(name, str) else (name[0], name[1]) for name in names]
+        """Where the app is: (host, port), or the path of a unix socket."""
+        return [_address(bound) for listener, bound in self._bound if listener.is_main]
+
+    def addresses_of(self, name: str) -> list[tuple[str, int] | str]:
+        """The same for the listener of this name."""
+        return [_address(bound) for listener, bound in self._bound if listener.name == name]
+
+    def _lane(self, parts: AppParts, paths: Sequence[str] = ()) -> Lane:
+        options = self._options
+        table = {
+            path: methods for path, methods in parts.table.items() if not paths or path.decode() in paths
+        }
+        return Lane(
+            table,
+            parts.hooks,
+            limits=options.limits,
+            is_express=options.is_express,
+            accepts_peer=options.accepts_peer,
+        )
+
+    def _served_by(self, listener: Listener) -> "Http | Connections":
+        options = self._options
+        if listener.connections is not None:
+            return Connections(listener.connections, options.limits, options.accepts_peer)
+        lane = self._lane(self._parts, listener.paths)
+        return Http(app_of_paths(self._app, listener.paths), lane, self.server_state)
 
     async def run_until_stopped(self) -> None:
         """Serve until `request_stop`; signals are the caller's."""
@@ -122,7 +160,8 @@ class PlaneServer(uvicorn.Server):
         _log.warn("shutdown.forced")
         self.force_exit = True
         self._parts.drain.cut_short()
-        self.lane.abort()
+        for held in self._held:
+            held.abort()
         for task in self.server_state.tasks:
             task.cancel()
 
@@ -133,6 +172,7 @@ class PlaneServer(uvicorn.Server):
         try:
             await self._open_listeners()
         except BaseException:
+            await self._close_listeners()
             await self._lifespan.aclose()
             raise
         self._ticker = asyncio.get_running_loop().create_task(self._tick_for_ever(), name="server.tick")
@@ -147,11 +187,11 @@ class PlaneServer(uvicorn.Server):
         self.servers = []
         for listener in self._listeners:
             for bound in open_sockets(listener):
-                self._sockets.append(bound)
+                self._bound.append((listener, bound))
                 if listener.protocol == "unix":
                     self._unix_paths.append(identity_of(Path(listener.address)))
                 server = await loop.create_server(
-                    lambda: self._protocol_class(self.config, self.server_state, self.lifespan.state),
+                    self._serving[listener].connection,
                     sock=bound,
                     ssl=listener.tls,
                     backlog=_BACKLOG,
@@ -161,7 +201,9 @@ class PlaneServer(uvicorn.Server):
                 self.servers.append(server)
 
     def _tick(self) -> None:
-        self.lane.tick(time.monotonic(), self._parts.hooks.wall_s())
+        now_s, wall_s = time.monotonic(), self._parts.hooks.wall_s()
+        for held in self._held:
+            held.tick(now_s, wall_s)
 
     async def _tick_for_ever(self) -> None:
         while True:
@@ -172,12 +214,14 @@ class PlaneServer(uvicorn.Server):
         await self._stop.wait()
         options = self._options
         _log.info("server.stopping", service=self._parts.service)
-        self.lane.begin_drain()
+        for held in self._held:
+            held.begin_drain()
         await self._parts.drain.run(drain_window_s(options.drain_grace_s, options.shutdown_timeout_s))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._close_listeners()
-        self.lane.begin_close()
+        for held in self._held:
+            held.begin_close()
         used_s = time.monotonic() - self._stopped_at_s
         await self._finish_requests(max(_CLOSE_S_MIN, self._options.shutdown_timeout_s - used_s))
         if self._ticker is not None:
@@ -188,28 +232,41 @@ class PlaneServer(uvicorn.Server):
 
     async def _close_listeners(self) -> None:
         # A connection that the kernel has taken but we have not would be reset: let the loop take those first.
-        for bound in self._sockets:
+        for _, bound in self._bound:
             bound.listen(0)
         for _ in range(3):
             await asyncio.sleep(0)
         for server in self.servers:
             server.close()
-        for bound in self._sockets:
+        for _, bound in self._bound:
             bound.close()
+        self._bound.clear()
         for path, inode in self._unix_paths:
             remove_socket(path, inode)
 
     async def _finish_requests(self, timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s):
-                await self.lane.is_empty.wait()
+                for held in self._held:
+                    await held.is_empty.wait()
                 if self.server_state.tasks:
                     await asyncio.wait(self.server_state.tasks)
         except TimeoutError:
-            _log.warn("shutdown.requests.cut", connections=len(self.lane.connections))
-            self.lane.abort()
+            _log.warn("shutdown.requests.cut", connections=sum(held.count for held in self._held))
+            for held in self._held:
+                held.abort()
             for task in self.server_state.tasks:
                 task.cancel()
+
+
+def _held(serving: Http | Connections) -> Lane | Connections:
+    """The open connections."""
+    return serving.lane if isinstance(serving, Http) else serving
+
+
+def _address(bound: socket.socket) -> tuple[str, int] | str:
+    name = bound.getsockname()
+    return name if isinstance(name, str) else (name[0], name[1])
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from holdfast.common.drain import Drain
 from holdfast.common.express.hooks import Admit, Leave
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.health import Health
+from holdfast.common.listener import ListenerDeclaration
 from holdfast.common.metrics import Registry
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.upstream.peers import Peers
@@ -22,10 +23,13 @@ from holdfast.storage.port import Store
 
 
 class Part(Protocol):
-    """What a service brings into an app: its hot routes, and what it runs while the store is open."""
+    """What a service brings into an app: its hot routes, its own listeners, and what it runs while the store is open."""
 
     @property
     def routers(self) -> Sequence[ExpressRouter]: ...
+
+    @property
+    def listeners(self) -> Sequence[ListenerDeclaration]: ...
 
     def running(self, store: Store) -> AbstractAsyncContextManager[None]: ...
 
@@ -82,6 +86,7 @@ def build_store_app(
         identify=None if peers is None else peers.identify,
         admit=admit,
         leave=leave,
+        listeners=[listener for part in parts for listener in part.listeners],
     )
     app.state.peers = peers
     return app

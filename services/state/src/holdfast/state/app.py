@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from holdfast.common.express.router import ExpressRouter
+from holdfast.common.listener import ListenerDeclaration
 from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
 from holdfast.common.upstream.peers import Peers
@@ -32,6 +33,8 @@ from holdfast.storage.retention import retention_of
 
 class StatePart:
     """What state brings into its app."""
+
+    listeners: Sequence[ListenerDeclaration] = ()
 
     def __init__(self, settings: StateSettings, registry: Registry) -> None:
         self._settings = settings
