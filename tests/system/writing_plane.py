@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from holdfast.cli.serve import url_of
 from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.listener import ListenerDeclaration
 from holdfast.common.process import run
 from holdfast.common.server import PlaneServer
 from holdfast.gateway.settings import GatewaySettings
@@ -17,8 +16,6 @@ from holdfast.storage.port import Batch, Store
 
 class WritingPart:
     """`POST /write` commits one record, `POST /read` tells how many there are."""
-
-    listeners: Sequence[ListenerDeclaration] = ()
 
     def __init__(self) -> None:
         self._store: Store | None = None

@@ -210,7 +210,9 @@ async def test_the_server_is_ready_when_all_of_them_are_open() -> None:
 
 
 def test_settings_say_where_and_whether_a_declared_listener_is() -> None:
-    lines = ListenerDeclaration(name="lines", setting="health_listen", connections=Lines)
+    lines = ListenerDeclaration(
+        name="lines", address=lambda settings: settings.health_listen, connections=Lines
+    )
     app = build_app("sample", listeners=[lines])
 
     off = listeners_of(app, PlaneSettings.isolated(listen="127.0.0.1:1"))

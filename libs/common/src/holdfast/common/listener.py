@@ -10,11 +10,13 @@ import os
 import socket
 import ssl
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from holdfast.common.connections import ConnectionFactory
+from holdfast.common.settings import PlaneSettings
 
 ListenProtocol = Literal["tcp", "tcp4", "tcp6", "unix"]
 
@@ -59,25 +61,24 @@ class ListenerDeclaration:
     """What a service listens on; its settings say where, and whether at all."""
 
     name: str
-    setting: str
-    """The field of the settings that has the address; empty there, the listener is off."""
-    protocol_setting: str | None = None
-    """The field that has the kind of socket; without one it is TCP."""
+    address: Callable[[PlaneSettings], str]
+    """Where; nothing if the listener is off."""
+    protocol: Callable[[PlaneSettings], ListenProtocol] | None = None
+    """The kind of socket; TCP if nothing says otherwise."""
     paths: tuple[str, ...] = ()
     connections: ConnectionFactory | None = None
     has_tls: bool = True
     """Asks for certificates when the plane does."""
     is_public: bool = False
 
-    def at(self, settings: object, tls: ssl.SSLContext | None) -> Listener | None:
+    def at(self, settings: PlaneSettings, tls: ssl.SSLContext | None) -> Listener | None:
         """The listener that these settings mean; None if it is off."""
-        address: str = getattr(settings, self.setting)
+        address = self.address(settings)
         if not address:
             return None
-        protocol = self.protocol_setting
         return Listener(
             address,
-            "tcp" if protocol is None else getattr(settings, protocol),
+            "tcp" if self.protocol is None else self.protocol(settings),
             tls if self.has_tls else None,
             name=self.name,
             paths=self.paths,
@@ -86,13 +87,25 @@ class ListenerDeclaration:
         )
 
 
-MAIN: Final = ListenerDeclaration(name="main", setting="listen", protocol_setting="listen_proto")
+MAIN: Final = ListenerDeclaration(
+    name="main",
+    address=lambda settings: settings.listen,
+    protocol=lambda settings: settings.listen_proto,
+)
 # Numbers and health are no secrets, and probes and scrapers seldom have a client certificate.
 METRICS: Final = ListenerDeclaration(
-    name="metrics", setting="metrics_listen", paths=("/metrics",), has_tls=False, is_public=True
+    name="metrics",
+    address=lambda settings: settings.metrics_listen,
+    paths=("/metrics",),
+    has_tls=False,
+    is_public=True,
 )
 HEALTH: Final = ListenerDeclaration(
-    name="health", setting="health_listen", paths=("/healthz", "/readyz"), has_tls=False, is_public=True
+    name="health",
+    address=lambda settings: settings.health_listen,
+    paths=("/healthz", "/readyz"),
+    has_tls=False,
+    is_public=True,
 )
 COMMON_LISTENERS: Final = (MAIN, METRICS, HEALTH)
 

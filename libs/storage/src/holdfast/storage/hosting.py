@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from fastapi import FastAPI
 
@@ -23,15 +23,20 @@ from holdfast.storage.port import Store
 
 
 class Part(Protocol):
-    """What a service brings into an app: its hot routes, its own listeners, and what it runs while the store is open."""
+    """What a service brings into an app: its hot routes, and what it runs while the store is open."""
 
     @property
     def routers(self) -> Sequence[ExpressRouter]: ...
 
+    def running(self, store: Store) -> AbstractAsyncContextManager[None]: ...
+
+
+@runtime_checkable
+class ListeningPart(Part, Protocol):
+    """A part that is also reached by other ways than the app's HTTP."""
+
     @property
     def listeners(self) -> Sequence[ListenerDeclaration]: ...
-
-    def running(self, store: Store) -> AbstractAsyncContextManager[None]: ...
 
 
 def build_store_app(
@@ -86,10 +91,14 @@ def build_store_app(
         identify=None if peers is None else peers.identify,
         admit=admit,
         leave=leave,
-        listeners=[listener for part in parts for listener in part.listeners],
+        listeners=listeners_of(parts),
     )
     app.state.peers = peers
     return app
+
+
+def listeners_of(parts: Sequence[Part]) -> list[ListenerDeclaration]:
+    return [listener for part in parts if isinstance(part, ListeningPart) for listener in part.listeners]
 
 
 async def store_problem(store: Store) -> str | None:

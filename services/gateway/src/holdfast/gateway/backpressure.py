@@ -10,7 +10,6 @@ from typing import Final
 from holdfast.common.background import background
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.traits import Group
-from holdfast.common.listener import ListenerDeclaration
 from holdfast.common.logging import get_logger
 from holdfast.common.metrics import Registry
 from holdfast.common.settings import PlaneSettings
@@ -30,7 +29,6 @@ class Backpressure:
     """A part of the gateway's app without routes of its own; its `admission` is the app's hook."""
 
     routers: Sequence[ExpressRouter] = ()
-    listeners: Sequence[ListenerDeclaration] = ()
 
     def __init__(self, settings: PlaneSettings, registry: Registry) -> None:
         self._interval_s = settings.lsf_sample_interval_s

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 
 from holdfast.common.drain import Drain
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.listener import ListenerDeclaration
 from holdfast.common.metrics import Registry
 from holdfast.common.settings import PlaneSettings
 from holdfast.leases.metrics import LeaseMetrics
@@ -45,8 +44,6 @@ from holdfast.txn.tc_cluster import TcCluster
 
 class Plane:
     """The part of the gateway's app that is the other services."""
-
-    listeners: Sequence[ListenerDeclaration] = ()
 
     def __init__(self, settings: PlaneSettings, drain: Drain, registry: Registry) -> None:
         self._drain = drain

@@ -7,7 +7,6 @@ from fastapi import FastAPI
 
 from holdfast.common.drain import Drain
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.listener import ListenerDeclaration
 from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
 from holdfast.common.upstream.peers import Peers
@@ -27,8 +26,6 @@ from holdfast.storage.retention import retention_of
 
 class LeasesPart:
     """What leases bring into their app."""
-
-    listeners: Sequence[ListenerDeclaration] = ()
 
     def __init__(self, settings: LeasesSettings, drain: Drain, registry: Registry, peers: Peers) -> None:
         self._drain = drain

@@ -9,7 +9,6 @@ from fastapi import FastAPI
 from holdfast.common.clock import SteadyClock
 from holdfast.common.drain import Drain
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.listener import ListenerDeclaration
 from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
 from holdfast.common.upstream.peers import Peers
@@ -49,8 +48,6 @@ async def no_keepers(store: Store, decider: RemoteDecider, clock: SteadyClock) -
 
 class QueuePart:
     """What queues bring into their app."""
-
-    listeners: Sequence[ListenerDeclaration] = ()
 
     def __init__(
         self,

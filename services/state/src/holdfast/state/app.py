@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.listener import ListenerDeclaration
 from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
 from holdfast.common.upstream.peers import Peers
@@ -33,8 +32,6 @@ from holdfast.storage.retention import retention_of
 
 class StatePart:
     """What state brings into its app."""
-
-    listeners: Sequence[ListenerDeclaration] = ()
 
     def __init__(self, settings: StateSettings, registry: Registry) -> None:
         self._settings = settings

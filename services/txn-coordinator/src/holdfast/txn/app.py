@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.listener import ListenerDeclaration
 from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
 from holdfast.common.upstream.peers import Peers
@@ -29,8 +28,6 @@ from holdfast.txn.tc_cluster import TcCluster
 
 class TxnPart:
     """What the coordinator brings into its app."""
-
-    listeners: Sequence[ListenerDeclaration] = ()
 
     def __init__(self, settings: TxnSettings, peers: Peers, registry: Registry) -> None:
         self._settings = settings
