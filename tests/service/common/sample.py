@@ -50,7 +50,7 @@ class Sample:
 
     async def echo(self, request: Request, body: Order) -> Answer:
         """Send the order back."""
-        self.certificates.append(request.peer_certificate)
+        self.certificates.append(request.principal.certificate)
         return json_answer(body, headers=[(b"X-Key-Version", b"7")])
 
     async def find(self, request: Request, body: None) -> Answer:

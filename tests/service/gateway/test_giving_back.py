@@ -13,9 +13,9 @@ from holdfast.common.app import build_app
 from holdfast.common.bundle import read_bundle
 from holdfast.common.express.message import JSON_HEADERS, Answer, Header, Request
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.express.traits import Permission
 from holdfast.common.express.undo import Undo
 from holdfast.common.listener import Listener
+from holdfast.common.principal import Permission
 from holdfast.common.role import Role
 from holdfast.common.server import ServeOptions, running
 from holdfast.common.tls import server_context

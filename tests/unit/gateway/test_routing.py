@@ -5,8 +5,9 @@ import pytest
 from holdfast.common.drain import Drain
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
-from holdfast.common.express.traits import Begins, Duration, Group, Permission
+from holdfast.common.express.traits import Begins, Duration, Group
 from holdfast.common.metrics import Registry
+from holdfast.common.principal import Permission
 from holdfast.common.role import Role
 from holdfast.gateway.affinity import Affinity
 from holdfast.gateway.plane import Plane

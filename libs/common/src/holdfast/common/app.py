@@ -22,10 +22,10 @@ from holdfast.common.express.hooks import Admit, Hooks, HttpMetrics, Identify, L
 from holdfast.common.express.message import Answer
 from holdfast.common.express.route import Table, compile_table
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.express.traits import Permission
 from holdfast.common.health import Health, health_routes, package_version
 from holdfast.common.listener import COMMON_LISTENERS, ListenerDeclaration
 from holdfast.common.metrics import Registry
+from holdfast.common.principal import Permission
 from holdfast.common.wire_errors import ENVELOPE, internal_error
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]

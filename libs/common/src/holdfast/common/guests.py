@@ -10,7 +10,7 @@ from holdfast.common.errors import HoldfastError
 from holdfast.common.express.hooks import Hooks
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
-from holdfast.common.express.traits import Permission
+from holdfast.common.principal import Permission
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.trust import is_issued_by, read_trust
 
@@ -39,7 +39,7 @@ def confine_guests(hooks: Hooks, settings: PlaneSettings) -> None:
     def check(route: Route, request: Request) -> None:
         if identify is not None:
             identify(route, request)
-        certificate = request.peer_certificate
+        certificate = request.principal.certificate
         if certificate is None or route.traits.permission in _OPEN_TO_GUESTS or is_own(certificate):
             return
         raise ClientForbidden("this certificate is trusted between coordinators only")

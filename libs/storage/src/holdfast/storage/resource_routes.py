@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.express.traits import Permission
+from holdfast.common.principal import Permission
 from holdfast.storage.resource import Decision, Member
 
 APPLY_PATH = "/internal/v1/rm/apply"

@@ -160,7 +160,7 @@ class Passage:
         return b"%bx-correlation-id: %b\r\nx-holdfast-internal: %b\r\n" % (
             passed_on(request, current_span.get()),
             request.correlation_id.encode("ascii"),
-            self._signer.sign(request.method, target, body, request.peer_certificate),
+            self._signer.sign(request.method, target, body, request.principal.certificate),
         )
 
     def _answer(

@@ -9,9 +9,9 @@ from holdfast.common.app import build_app
 from holdfast.common.drain import Drain
 from holdfast.common.express.route import Route
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.express.traits import Permission
 from holdfast.common.health import Health
 from holdfast.common.metrics import Registry
+from holdfast.common.principal import Permission
 from holdfast.common.role import Role
 from holdfast.common.upstream.peers import Peers
 from holdfast.gateway.affinity import Affinity

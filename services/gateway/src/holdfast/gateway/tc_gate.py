@@ -3,7 +3,7 @@
 from holdfast.common.express.hooks import Identify
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
-from holdfast.common.express.traits import Permission
+from holdfast.common.principal import Permission
 from holdfast.common.settings import PlaneSettings
 from holdfast.txn.tc_access import TcAccess
 

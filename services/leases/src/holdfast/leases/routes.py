@@ -184,7 +184,7 @@ class LeaseRoutes:
         self._drain.refuse_new_work()
         if not body.owner:
             raise MissingOwner("owner is required")
-        owner = owner_of(body.owner, request.peer_certificate)
+        owner = owner_of(body.owner, request.principal)
         spelled = spelled_key(body.key or request.query("key") or "", namespace) or uuid7()
         wish = Wish(
             Member(namespace, stored_key(spelled)),

@@ -8,9 +8,9 @@ from pydantic_core import from_json, to_json
 
 from holdfast.common.express.message import Answer, Header, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.express.traits import Permission
 from holdfast.common.express.undo import Undo
 from holdfast.common.names import stored_key
+from holdfast.common.principal import Permission
 from holdfast.leases.service import LeaseService
 from holdfast.storage.resource import Member
 

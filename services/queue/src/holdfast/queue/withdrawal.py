@@ -8,8 +8,8 @@ from pydantic_core import from_json, to_json
 
 from holdfast.common.express.message import Answer, Header, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.express.traits import Permission
 from holdfast.common.express.undo import Undo
+from holdfast.common.principal import Permission
 from holdfast.queue.framing import CONTENT_TYPE
 from holdfast.queue.messages import QueueAddress
 from holdfast.queue.service import QueueService

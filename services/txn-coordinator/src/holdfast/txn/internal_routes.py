@@ -4,7 +4,7 @@ from pydantic import BaseModel, ConfigDict
 
 from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.express.traits import Permission
+from holdfast.common.principal import Permission
 from holdfast.storage.remote_decision import DECIDE_PATH, ENLIST_PATH, KEEP_PATH
 from holdfast.storage.resource import Decision
 from holdfast.storage.resource_routes import KeepAnswer, KeepRequest, MemberBody, members_of

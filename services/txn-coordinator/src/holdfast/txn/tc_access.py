@@ -37,17 +37,19 @@ class TcAccess:
         """Any certificate for clients of a trusted CA."""
         if not self.is_on:
             return
-        if request.peer_certificate is None:
+        certificate = request.principal.certificate
+        if certificate is None:
             raise TcClientRequired("a client certificate is required here")
-        self._require(request.peer_certificate, ExtendedKeyUsageOID.CLIENT_AUTH)
+        self._require(certificate, ExtendedKeyUsageOID.CLIENT_AUTH)
 
     def require_server(self, request: Request) -> None:
         """A certificate for servers of a trusted CA."""
         if not self.is_on:
             return
-        if request.peer_certificate is None:
+        certificate = request.principal.certificate
+        if certificate is None:
             raise TcServerRequired("a server certificate is required here")
-        self._require(request.peer_certificate, ExtendedKeyUsageOID.SERVER_AUTH)
+        self._require(certificate, ExtendedKeyUsageOID.SERVER_AUTH)
 
     def _require(self, certificate: bytes, use: ObjectIdentifier) -> None:
         uses = self._uses(certificate)
@@ -72,7 +74,8 @@ class TcAccess:
 
 def caller_identity(request: Request) -> str:
     """The node that calls, by its certificate and nothing else."""
-    identity = None if request.peer_certificate is None else server_identity(request.peer_certificate)
+    certificate = request.principal.certificate
+    identity = None if certificate is None else server_identity(certificate)
     if identity is None:
         raise IdentityMissing(f"a server certificate with {SERVER_IDENTITY}<id> is required to be a member")
     return identity

@@ -5,7 +5,8 @@ from typing import Final
 from holdfast.common.errors import InvalidBody
 from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.express.traits import NO_METHODS, Permission
+from holdfast.common.express.traits import NO_METHODS
+from holdfast.common.principal import Permission
 from holdfast.common.role import Role
 from holdfast.txn.election import Election
 from holdfast.txn.election_ballot import NODE_ID_CHARS_MAX, TERM_MAX

@@ -4,7 +4,7 @@ from typing import Final
 
 from holdfast.common.errors import InvalidBody
 from holdfast.common.express.message import Answer, Request, json_answer
-from holdfast.common.express.traits import Permission
+from holdfast.common.principal import Permission
 from holdfast.txn.membership import ANNOUNCE, LEAVE, LEAVE_FANOUT, Membership
 from holdfast.txn.rm_registry import REPLICATE, Change, RmRegistry
 from holdfast.txn.rm_registry_records import Backend

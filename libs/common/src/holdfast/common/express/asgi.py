@@ -22,7 +22,7 @@ from holdfast.common.express.scope import (
     INLINE_BODY_BYTES,
     IS_OBSERVED,
     IS_PEER_GONE,
-    PEER_CERTIFICATE,
+    PRINCIPAL,
     SPAN,
 )
 from holdfast.common.express.stream import StreamBroken, close, log_broken, pieces
@@ -77,7 +77,7 @@ class ExpressEndpoint:
             scope["headers"],
             body,
             scope["client"],
-            scope["extensions"].get(PEER_CERTIFICATE),
+            scope["extensions"].get(PRINCIPAL),
             request_id,
         )
 

@@ -17,6 +17,7 @@ from holdfast.common.express.message import AnyAnswer, Request
 from holdfast.common.express.route import Route
 from holdfast.common.express.wire import render
 from holdfast.common.express.worker import Worker
+from holdfast.common.principal import Principal
 
 # Plain numbers, not an Enum: they are compared several times per request.
 IDLE: Final = 0
@@ -48,7 +49,7 @@ class Connection(HttpToolsProtocol):
         assert self.parser is not None
         self._http: httptools.HttpRequestParser = self.parser  # uvicorn drops its own at the end.
         self.url = b""
-        self.peer_certificate: bytes | None = None
+        self.principal: Principal | None = None
         self._limits = self.lane.limits
         self._phase = IDLE
         self._since_s = self.lane.now_s
@@ -73,8 +74,9 @@ class Connection(HttpToolsProtocol):
         lane.connections.add(self)
         ssl_object = transport.get_extra_info("ssl_object")
         if ssl_object is not None:
-            self.peer_certificate = ssl_object.getpeercert(True)
-            if lane.accepts_peer is not None and not lane.accepts_peer(self.peer_certificate or b""):
+            certificate: bytes | None = ssl_object.getpeercert(True)
+            self.principal = Principal.of_certificate(certificate)
+            if lane.accepts_peer is not None and not lane.accepts_peer(certificate or b""):
                 self._phase = REFUSED
                 transport.abort()
                 return

@@ -8,8 +8,9 @@ from pydantic import BaseModel, ValidationError
 
 from holdfast.common.errors import BodyTooLarge, HoldfastError
 from holdfast.common.express.message import AnyAnswer, Request
-from holdfast.common.express.traits import DEFAULT_TRAITS, Permission, Traits
+from holdfast.common.express.traits import DEFAULT_TRAITS, Traits
 from holdfast.common.express.undo import Repeat, Undo
+from holdfast.common.principal import Permission
 from holdfast.common.wire_errors import invalid_body
 
 # The body of a handler is an instance of the route's own model; Any lets each handler name that model.

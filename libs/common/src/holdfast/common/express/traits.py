@@ -8,6 +8,7 @@ from typing import Final, Protocol, TypedDict
 from holdfast.common.dialect import Dialect
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.message import METHODS, Answer, Header, Request
+from holdfast.common.principal import Permission
 from holdfast.common.role import Role
 from holdfast.common.wire_errors import LOCKD
 
@@ -65,19 +66,6 @@ class Duration(Enum):
         return self in (Duration.WAITING, Duration.ENDLESS)
 
 
-class Permission(StrEnum):
-    """What a caller must be allowed to do to use a route."""
-
-    CLIENT = "client"
-    """Be a client of this plane."""
-    COORDINATOR_CLIENT = "coordinator client"
-    """Speak for a coordinator; also open to those whose CA is trusted between coordinators only."""
-    COORDINATOR_SERVER = "coordinator server"
-    """Be a coordinator."""
-    INTERNAL = "internal"
-    """Be a process of this plane."""
-
-
 class Division(Protocol):
     """How a batch is divided between the replicas that know its items, and how their results are joined."""
 
@@ -115,6 +103,7 @@ class Traits:
     """The methods whose requests do no harm when they arrive twice."""
     duration: Duration = Duration.SHORT
     permission: Permission = Permission.CLIENT
+    """What the principal of a request must be allowed to do."""
     dialect: Dialect = LOCKD
     """How its errors look."""
     divide: Division | None = None
