@@ -1,5 +1,7 @@
 """The gateway: the plane in one process over one store, or the doors of a plane that runs as several."""
 
+from collections.abc import Sequence
+
 from fastapi import FastAPI
 
 from holdfast.common.drain import Drain
@@ -9,25 +11,28 @@ from holdfast.gateway.backpressure import Backpressure
 from holdfast.gateway.plane import Plane
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.gateway.split import create_split_app
-from holdfast.storage.hosting import build_store_app
+from holdfast.storage.hosting import Part, build_store_app
 
 
-def create_app(settings: GatewaySettings, role: Role = Role.ALL) -> FastAPI:
-    """All services in this process, or with `Role.GATEWAY` none of them: they are where the settings say."""
+def create_app(settings: GatewaySettings, role: Role = Role.ALL, parts: Sequence[Part] = ()) -> FastAPI:
+    """All services in this process, or with `Role.GATEWAY` none of them: they are where the settings say.
+
+    `parts` join those of the plane; a gateway alone takes no more of them than their routes.
+    """
     if role is Role.GATEWAY:
         check_role(settings, role)
-        return create_split_app(settings)
+        return create_split_app(settings, parts)
     drain = Drain()
     registry = Registry()
-    plane = Plane(settings, drain, registry)
+    served = [Plane(settings, drain, registry), *parts]
     if settings.qrf_disabled:
-        return build_store_app("gateway", settings, [plane], drain=drain, registry=registry)
+        return build_store_app("gateway", settings, served, drain=drain, registry=registry)
     backpressure = Backpressure(settings, registry)
-    backpressure.admission.guard(plane.routers)
+    backpressure.admission.guard([router for part in served for router in part.routers])
     return build_store_app(
         "gateway",
         settings,
-        [plane, backpressure],
+        [*served, backpressure],
         drain=drain,
         registry=registry,
         admit=backpressure.admission.admit,

@@ -1,6 +1,6 @@
 """The gateway alone in its process: the doors of all services, each of them a passage to another process."""
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
@@ -25,13 +25,16 @@ from holdfast.gateway.repetition import Repetition
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.gateway.tc_gate import tc_gate
 from holdfast.gateway.unfinished import Unfinished
+from holdfast.storage.hosting import Part
 
 
-def create_split_app(settings: GatewaySettings) -> FastAPI:
+def create_split_app(settings: GatewaySettings, parts: Sequence[Part] = ()) -> FastAPI:
+    """`parts` bring routes beside those of the plane; what is behind them runs elsewhere."""
     drain = Drain()
     registry = Registry()
     peers = Peers(settings, Role.GATEWAY, registry)
-    declared = Plane(settings, Drain(), Registry()).routers  # Its handlers never run here.
+    plane = Plane(settings, Drain(), Registry())  # Its handlers never run here.
+    declared = [router for part in (plane, *parts) for router in part.routers]
     unfinished = Unfinished(drain, registry)
     routers = Passages(settings, peers, drain, unfinished, registry).routers(declared)
     backpressure = None if settings.qrf_disabled else Backpressure(settings, registry)
