@@ -78,6 +78,7 @@ class NewProtocol:
 
     listeners: Sequence[ListenerDeclaration] = (
         ListenerDeclaration(name="shouting", address=lambda settings: "127.0.0.1:0", connections=Shouting),
+        ListenerDeclaration(name="numbered", address=lambda settings: "127.0.0.1:0", paths=("/v9/",)),
     )
 
     def __init__(self, name: str = "") -> None:
@@ -207,6 +208,27 @@ async def test_its_listener_opens_and_closes_with_the_plane() -> None:
         assert await reader.read() == b""
     with pytest.raises(ConnectionError):
         await asyncio.open_connection(*address)
+
+
+@WAYS
+async def test_it_may_have_a_port_of_its_own_in_its_own_dialect(is_express: bool) -> None:
+    async with plane(NewProtocol("me"), is_express=is_express) as (client, server):
+        address = server.addresses_of("numbered")[0]
+        assert isinstance(address, tuple)
+        base = f"http://127.0.0.1:{address[1]}"
+        put = await client.post(f"{base}/v9/put", json={"key": "a"})
+        answers = [
+            await client.post(f"{base}/v9/put", content=b"x" * (BODY_BYTES_MAX + 1)),
+            await client.get(f"{base}/v9/put"),
+            await client.post(f"{base}/v9/nothing"),
+        ]
+        others = [await client.get(f"{base}{path}") for path in ("/v1/describe?key=a", "/healthz", "/")]
+
+    assert put.json()["by"] == "me"
+    assert [answer.json()["code"] for answer in answers] == [413, 405, 404]
+    assert [answer.json() for answer in others] == [
+        {"error": "not_found", "detail": "this listener serves /v9/ alone"}
+    ] * 3
 
 
 @asynccontextmanager

@@ -23,7 +23,7 @@ from holdfast.common.express.message import Answer
 from holdfast.common.express.route import Table, compile_table
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.health import Health, health_routes, package_version
-from holdfast.common.listener import COMMON_LISTENERS, ListenerDeclaration
+from holdfast.common.listener import COMMON_LISTENERS, Listener, ListenerDeclaration
 from holdfast.common.metrics import Registry
 from holdfast.common.principal import Permission
 from holdfast.common.wire_errors import ENVELOPE, internal_error
@@ -92,15 +92,22 @@ def build_app(
     return app
 
 
-def app_of_paths(app: FastAPI, paths: Sequence[str]) -> FastAPI:
-    """The same app with these paths alone, for a listener of their own; it is served while the whole one is."""
+def app_of(app: FastAPI, listener: Listener) -> FastAPI:
+    """The same app with the paths of a listener alone; it is served while the whole one is."""
     parts = parts_of(app)
     small = _bare_app(parts.service, _no_lifespan)
     small.state.parts = parts
-    small.router.routes.extend(route for route in app.router.routes if getattr(route, "path", "") in paths)
+    small.router.routes.extend(
+        route for route in app.router.routes if listener.has(getattr(route, "path", ""))
+    )
     small.add_middleware(EdgeMiddleware, hooks=parts.hooks)
-    only = PathNotFound(f"this listener serves {' and '.join(paths)} alone")
-    _handle_errors(small, parts.table, Dialects(ENVELOPE), only)
+    table = {path: methods for path, methods in parts.table.items() if listener.has(path.decode())}
+    dialects = Dialects(
+        ENVELOPE,
+        {route.path: route.traits.dialect for methods in table.values() for route in methods.values()},
+    )
+    only = PathNotFound(f"this listener serves {' and '.join(listener.paths)} alone")
+    _handle_errors(small, table, dialects, only)
     return small
 
 

@@ -7,7 +7,7 @@ from cryptography import x509
 
 from holdfast.common.bundle import read_bundle
 from holdfast.common.errors import HoldfastError
-from holdfast.common.express.hooks import Hooks
+from holdfast.common.express.hooks import Hooks, in_turn
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
 from holdfast.common.principal import Permission
@@ -29,7 +29,6 @@ def confine_guests(hooks: Hooks, settings: PlaneSettings) -> None:
     if not read_trust(settings.tc_trust_dir):
         return
     own = read_bundle(settings.bundle).ca_certificates
-    identify = hooks.identify
 
     @lru_cache(maxsize=_CACHED)
     def is_own(certificate: bytes) -> bool:
@@ -37,11 +36,9 @@ def confine_guests(hooks: Hooks, settings: PlaneSettings) -> None:
         return any(is_issued_by(parsed, authority) for authority in own)
 
     def check(route: Route, request: Request) -> None:
-        if identify is not None:
-            identify(route, request)
         certificate = request.principal.certificate
         if certificate is None or route.traits.permission in _OPEN_TO_GUESTS or is_own(certificate):
             return
         raise ClientForbidden("this certificate is trusted between coordinators only")
 
-    hooks.identify = check
+    hooks.identify = in_turn(hooks.identify, check)

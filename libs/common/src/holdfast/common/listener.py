@@ -37,7 +37,7 @@ class Listener:
     tls: ssl.SSLContext | None = None
     name: str = "main"
     paths: tuple[str, ...] = ()
-    """The only paths of the app that are served here; none given: all of them."""
+    """The only paths of the app that are served here, all below one that ends with `/`; none given: all of them."""
     connections: ConnectionFactory | None = None
     """What serves a connection, in place of HTTP."""
     is_public: bool = False
@@ -47,6 +47,12 @@ class Listener:
     def is_main(self) -> bool:
         """Whether it serves the whole app."""
         return not self.paths and self.connections is None
+
+    def has(self, path: str) -> bool:
+        """Whether the app serves this path here."""
+        return not self.paths or any(
+            path == one or (one.endswith("/") and path.startswith(one)) for one in self.paths
+        )
 
     @property
     def is_open(self) -> bool:
@@ -66,6 +72,7 @@ class ListenerDeclaration:
     protocol: Callable[[PlaneSettings], ListenProtocol] | None = None
     """The kind of socket; TCP if nothing says otherwise."""
     paths: tuple[str, ...] = ()
+    """As those of a `Listener`."""
     connections: ConnectionFactory | None = None
     has_tls: bool = True
     """Asks for certificates when the plane does."""

@@ -20,7 +20,7 @@ import uvloop
 from fastapi import FastAPI
 from uvicorn.server import ServerState
 
-from holdfast.common.app import AppParts, app_of_paths, parts_of
+from holdfast.common.app import AppParts, app_of, parts_of
 from holdfast.common.connections import Connections
 from holdfast.common.drain import drain_window_s
 from holdfast.common.express.lane import Lane
@@ -100,7 +100,7 @@ class PlaneServer(uvicorn.Server):
         self._options = options
         self._on_started = on_started
         self._listeners = listeners
-        self.lane = self._lane(self._parts)
+        self.lane = self._lane()
         state = ServerState()
         main = Http(app, self.lane, state)
         super().__init__(main.config)
@@ -126,10 +126,13 @@ class PlaneServer(uvicorn.Server):
         """The same for the listener of this name."""
         return [_address(bound) for listener, bound in self._bound if listener.name == name]
 
-    def _lane(self, parts: AppParts, paths: Sequence[str] = ()) -> Lane:
-        options = self._options
+    def _lane(self, listener: Listener | None = None) -> Lane:
+        """Of all paths, or of those of one listener."""
+        options, parts = self._options, self._parts
         table = {
-            path: methods for path, methods in parts.table.items() if not paths or path.decode() in paths
+            path: methods
+            for path, methods in parts.table.items()
+            if listener is None or listener.has(path.decode())
         }
         return Lane(
             table,
@@ -143,8 +146,8 @@ class PlaneServer(uvicorn.Server):
         options = self._options
         if listener.connections is not None:
             return Connections(listener.connections, options.limits, options.accepts_peer)
-        lane = self._lane(self._parts, listener.paths)
-        return Http(app_of_paths(self._app, listener.paths), lane, self.server_state)
+        lane = self._lane(listener)
+        return Http(app_of(self._app, listener), lane, self.server_state)
 
     async def run_until_stopped(self) -> None:
         """Serve until `request_stop`; signals are the caller's."""

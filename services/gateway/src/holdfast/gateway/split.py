@@ -23,9 +23,9 @@ from holdfast.gateway.passage_end import PassageEnds
 from holdfast.gateway.plane import Plane
 from holdfast.gateway.repetition import Repetition
 from holdfast.gateway.settings import GatewaySettings
-from holdfast.gateway.tc_gate import tc_gate
 from holdfast.gateway.unfinished import Unfinished
 from holdfast.storage.hosting import Part
+from holdfast.txn.tc_access import TcAccess
 
 
 def create_split_app(settings: GatewaySettings, parts: Sequence[Part] = ()) -> FastAPI:
@@ -59,7 +59,7 @@ def create_split_app(settings: GatewaySettings, parts: Sequence[Part] = ()) -> F
         health=health,
         drain=drain,
         registry=registry,
-        identify=tc_gate(settings),
+        identify=TcAccess.of(settings).guard(),  # Where TLS ends: the process behind may have none.
         admit=None if backpressure is None else backpressure.admission.admit,
         leave=None if backpressure is None else backpressure.admission.leave,
     )

@@ -8,7 +8,10 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
 from holdfast.common.bundle import read_bundle
+from holdfast.common.express.hooks import Identify
 from holdfast.common.express.message import Request
+from holdfast.common.express.route import Route
+from holdfast.common.principal import Permission
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.trust import is_issued_by, read_trust
 from holdfast.txn.tc_errors import IdentityMissing, TcClientRequired, TcForbidden, TcServerRequired
@@ -50,6 +53,17 @@ class TcAccess:
         if certificate is None:
             raise TcServerRequired("a server certificate is required here")
         self._require(certificate, ExtendedKeyUsageOID.SERVER_AUTH)
+
+    def guard(self) -> Identify | None:
+        """The check of every request by the permission that its route needs; None when there is nothing to check."""
+        return self._check if self.is_on else None
+
+    def _check(self, route: Route, request: Request) -> None:
+        permission = route.traits.permission
+        if permission is Permission.COORDINATOR_SERVER:
+            self.require_server(request)
+        elif permission is Permission.COORDINATOR_CLIENT:
+            self.require_client(request)
 
     def _require(self, certificate: bytes, use: ObjectIdentifier) -> None:
         uses = self._uses(certificate)

@@ -18,7 +18,7 @@ Leave = Callable[[Route], None]
 """The other end of `admit`: called once for every request that was given to it, however it ended."""
 
 Identify = Callable[[Route, Request], None]
-"""Finds out for whom a request speaks that came through another process; refuses it by raising a HoldfastError."""
+"""Finds out or looks at the principal of a request; refuses it by raising a HoldfastError."""
 
 Check = Callable[[], None]
 """Whether the process may serve at all now; refuses every request by raising a HoldfastError while it may not."""
@@ -68,3 +68,15 @@ class Hooks:
     """For errors that are older than the choice of a route."""
     wall_s: Callable[[], float] = time.time
     """What `Date` says: the time by which the ends in the answers are judged."""
+
+
+def in_turn(first: Identify | None, second: Identify) -> Identify:
+    """Both checks, the second when the first let the request pass."""
+    if first is None:
+        return second
+
+    def identify(route: Route, request: Request) -> None:
+        first(route, request)
+        second(route, request)
+
+    return identify
