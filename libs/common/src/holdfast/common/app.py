@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -29,8 +29,6 @@ from holdfast.common.principal import Permission
 from holdfast.common.wire_errors import ENVELOPE, internal_error
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
-
-_HINTS: Final = {"docs": "/docs", "openapi": "/openapi.json", "version": package_version()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,8 @@ def build_app(
     app.router.routes.extend(route for router in express_routers for route in router.asgi_routes(hooks))
     app.router.routes.extend(health_routes(service, health, registry))
     app.add_middleware(EdgeMiddleware, hooks=hooks)
-    _handle_errors(app, table, hooks.dialects, PathNotFound("nothing is served at this path", _HINTS))
+    hints = {"docs": "/docs", "openapi": "/openapi.json", "version": app.version}
+    _handle_errors(app, table, hooks.dialects, PathNotFound("nothing is served at this path", hints))
     app.openapi = lambda: _openapi(app, express_routers)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     _serve_openapi(app)
     return app

@@ -25,7 +25,7 @@ from holdfast.common.connections import Connections
 from holdfast.common.drain import drain_window_s
 from holdfast.common.express.lane import Lane
 from holdfast.common.express.limits import DEFAULT_LIMITS, Limits
-from holdfast.common.express.protocol import bound_to
+from holdfast.common.http_connections import HttpConnections
 from holdfast.common.listener import Listener, identity_of, open_sockets, refuse_open_listener, remove_socket
 from holdfast.common.logging import get_logger
 
@@ -58,29 +58,6 @@ class ServeOptions:
 DEFAULT_OPTIONS: Final = ServeOptions()
 
 
-class Http:
-    """The HTTP connections of an app: those of the listeners that serve all of it, or of one that serves some paths."""
-
-    def __init__(self, app: FastAPI, lane: Lane, server_state: ServerState) -> None:
-        self.lane = lane
-        self._protocol_class = bound_to(lane)
-        self.config = uvicorn.Config(
-            app,
-            http=self._protocol_class,
-            ws="none",
-            lifespan="off",  # Ours is entered by the server, so that an error in it arrives as itself and not as a log line.
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-        )
-        self.config.load()
-        self._state = server_state
-
-    def connection(self) -> asyncio.Protocol:
-        return self._protocol_class(self.config, self._state, {})
-
-
 class PlaneServer(uvicorn.Server):
     """uvicorn's server with our listeners, our protocol and our way to stop."""
 
@@ -102,13 +79,13 @@ class PlaneServer(uvicorn.Server):
         self._listeners = listeners
         self.lane = self._lane()
         state = ServerState()
-        main = Http(app, self.lane, state)
+        main = HttpConnections(app, self.lane, state)
         super().__init__(main.config)
         self.server_state = state
-        self._serving: dict[Listener, Http | Connections] = {
+        self._connections: list[Lane | Connections] = [self.lane]
+        self._serving = {
             listener: main if listener.is_main else self._served_by(listener) for listener in listeners
         }
-        self._held = {id(held): held for held in (self.lane, *map(_held, self._serving.values()))}.values()
         self._parts.health.add("listeners", lambda: None if self.started else "not open yet")
         self.is_started = asyncio.Event()
         self._stop = asyncio.Event()
@@ -142,12 +119,15 @@ class PlaneServer(uvicorn.Server):
             accepts_peer=options.accepts_peer,
         )
 
-    def _served_by(self, listener: Listener) -> "Http | Connections":
+    def _served_by(self, listener: Listener) -> "HttpConnections | Connections":
         options = self._options
         if listener.connections is not None:
-            return Connections(listener.connections, options.limits, options.accepts_peer)
+            connections = Connections(listener.connections, options.limits, options.accepts_peer)
+            self._connections.append(connections)
+            return connections
         lane = self._lane(listener)
-        return Http(app_of(self._app, listener), lane, self.server_state)
+        self._connections.append(lane)
+        return HttpConnections(app_of(self._app, listener), lane, self.server_state)
 
     async def run_until_stopped(self) -> None:
         """Serve until `request_stop`; signals are the caller's."""
@@ -163,8 +143,8 @@ class PlaneServer(uvicorn.Server):
         _log.warn("shutdown.forced")
         self.force_exit = True
         self._parts.drain.cut_short()
-        for held in self._held:
-            held.abort()
+        for connections in self._connections:
+            connections.abort()
         for task in self.server_state.tasks:
             task.cancel()
 
@@ -205,8 +185,8 @@ class PlaneServer(uvicorn.Server):
 
     def _tick(self) -> None:
         now_s, wall_s = time.monotonic(), self._parts.hooks.wall_s()
-        for held in self._held:
-            held.tick(now_s, wall_s)
+        for connections in self._connections:
+            connections.tick(now_s, wall_s)
 
     async def _tick_for_ever(self) -> None:
         while True:
@@ -217,14 +197,14 @@ class PlaneServer(uvicorn.Server):
         await self._stop.wait()
         options = self._options
         _log.info("server.stopping", service=self._parts.service)
-        for held in self._held:
-            held.begin_drain()
+        for connections in self._connections:
+            connections.begin_drain()
         await self._parts.drain.run(drain_window_s(options.drain_grace_s, options.shutdown_timeout_s))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._close_listeners()
-        for held in self._held:
-            held.begin_close()
+        for connections in self._connections:
+            connections.begin_close()
         used_s = time.monotonic() - self._stopped_at_s
         await self._finish_requests(max(_CLOSE_S_MIN, self._options.shutdown_timeout_s - used_s))
         if self._ticker is not None:
@@ -250,21 +230,19 @@ class PlaneServer(uvicorn.Server):
     async def _finish_requests(self, timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s):
-                for held in self._held:
-                    await held.is_empty.wait()
+                for connections in self._connections:
+                    await connections.is_empty.wait()
                 if self.server_state.tasks:
                     await asyncio.wait(self.server_state.tasks)
         except TimeoutError:
-            _log.warn("shutdown.requests.cut", connections=sum(held.count for held in self._held))
-            for held in self._held:
-                held.abort()
+            _log.warn(
+                "shutdown.requests.cut",
+                connections=sum(connections.count for connections in self._connections),
+            )
+            for connections in self._connections:
+                connections.abort()
             for task in self.server_state.tasks:
                 task.cancel()
-
-
-def _held(serving: Http | Connections) -> Lane | Connections:
-    """The open connections."""
-    return serving.lane if isinstance(serving, Http) else serving
 
 
 def _address(bound: socket.socket) -> tuple[str, int] | str:
