@@ -16,6 +16,7 @@ from holdfast.common.express.limits import Limits
 from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.listener import Listener
+from holdfast.common.role import Role
 from holdfast.common.server import PlaneServer, ServeOptions, running
 
 BODY_LIMIT_BYTES = 200_000
@@ -49,7 +50,7 @@ class Sample:
 
     async def echo(self, request: Request, body: Order) -> Answer:
         """Send the order back."""
-        self.certificates.append(request.peer_certificate)
+        self.certificates.append(request.principal.certificate)
         return json_answer(body, headers=[(b"X-Key-Version", b"7")])
 
     async def find(self, request: Request, body: None) -> Answer:
@@ -88,7 +89,7 @@ class Sample:
         return Answer(200, b"in time")
 
     def router(self) -> ExpressRouter:
-        router = ExpressRouter(tags=("sample",))
+        router = ExpressRouter(tags=("sample",), service=Role.STATE, affinity="key")
         router.add(
             "/v1/echo",
             self.echo,

@@ -10,6 +10,7 @@ from typing import ClassVar
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.message import Answer, Header, Request, StreamAnswer, json_answer
 from holdfast.common.express.router import ExpressRouter
+from holdfast.common.role import Role
 from tests.service.common.sample import Held, Sample
 
 UPLOAD_LIMIT_BYTES = 300_000
@@ -76,7 +77,7 @@ class Streams(Sample):
         return StreamAnswer(200, TEXT, None, self.chunks([received]))
 
     def router(self) -> ExpressRouter:
-        router = ExpressRouter()
+        router = ExpressRouter(service=Role.STATE, affinity="key")
         router.add("/v1/echo", self.raw)
         router.add("/v1/download", self.download, methods=("GET", "HEAD"))
         router.add(

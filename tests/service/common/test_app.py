@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from holdfast.common import app as app_module
 from holdfast.common.app import build_app, parts_of
 from holdfast.common.drain import Drain
-from holdfast.common.health import Health
+from holdfast.common.health import Health, package_version
 from holdfast.common.listener import Listener
 from holdfast.common.server import ServeOptions, running
 from tests.service.common.sample import Sample
@@ -123,7 +123,7 @@ async def test_openapi_shows_express_routes_like_any_other() -> None:
 
 async def test_unknown_paths_and_methods_have_their_own_answers() -> None:
     async with _client(Sample().app()) as client:
-        unknown = await client.get("/nowhere")
+        unknown = await client.get("/v1/nowhere")
         wrong_method = await client.put("/v1/find")
 
     assert (unknown.status_code, unknown.text) == (404, "404 page not found\n")
@@ -132,6 +132,24 @@ async def test_unknown_paths_and_methods_have_their_own_answers() -> None:
     assert wrong_method.json()["error"] == "method_not_allowed"
     assert wrong_method.headers["allow"] == "GET, POST"
     assert "x-correlation-id" in unknown.headers
+
+
+@pytest.mark.parametrize("path", ["/", "/nowhere", "/v2/acquire", "/v10", "/docs/more", "/internal/v1/x"])
+async def test_an_unknown_path_outside_of_every_protocol_is_told_where_the_documentation_is(
+    path: str,
+) -> None:
+    async with _client(Sample().app()) as client:
+        answer = await client.get(path)
+
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == {
+        "error": "not_found",
+        "detail": "nothing is served at this path",
+        "docs": "/docs",
+        "openapi": "/openapi.json",
+        "version": package_version(),
+    }
 
 
 async def test_ordinary_routes_get_the_same_error_envelope() -> None:

@@ -15,6 +15,8 @@ from holdfast.common.express.message import JSON_HEADERS, Answer, Header, Reques
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.undo import Undo
 from holdfast.common.listener import Listener
+from holdfast.common.principal import Permission
+from holdfast.common.role import Role
 from holdfast.common.server import ServeOptions, running
 from holdfast.common.tls import server_context
 from tests.infra.gateway import LOOPBACK, identify
@@ -70,12 +72,12 @@ class Giver(Sample):
         return Answer(200)
 
     def router(self) -> ExpressRouter:
-        router = ExpressRouter()
+        router = ExpressRouter(service=Role.STATE, affinity="key")
         router.add("/v1/give", self.give, undo=Undo(UNDO_PATH, Gift))
         return router
 
     def app(self) -> FastAPI:
-        internal = ExpressRouter()
+        internal = ExpressRouter(permission=Permission.INTERNAL)
         internal.add(UNDO_PATH, self.undo)
         return build_app("giver", express_routers=[self.router(), internal], identify=identify())
 

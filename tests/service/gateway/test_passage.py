@@ -15,6 +15,7 @@ from holdfast.common.express.message import Answer, Request
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.internal_identity import Signer
 from holdfast.common.listener import Listener
+from holdfast.common.principal import Permission
 from holdfast.common.role import Role
 from holdfast.common.server import ServeOptions, running
 from holdfast.common.tls import client_context, server_context
@@ -135,7 +136,7 @@ async def _secret(request: Request, body: None) -> Answer:
 
 @pytest.mark.parametrize("path", ["/internal/v1/secret", "//internal/v1/secret", "/%69nternal/v1/secret"])
 async def test_internal_paths_are_not_there_for_clients_of_the_gateway(path: str) -> None:
-    router = ExpressRouter()
+    router = ExpressRouter(permission=Permission.INTERNAL)
     router.add("/internal/v1/secret", _secret)
     service = build_app("sample", express_routers=[router], identify=identify())
     async with running(service, LOOPBACK, options=QUICK) as behind:

@@ -8,6 +8,7 @@ import pytest
 from holdfast.common.bundle import InvalidBundle
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
+from holdfast.common.express.traits import Traits
 from holdfast.common.internal_identity import (
     HEADER,
     SKEW_S_MAX,
@@ -18,6 +19,7 @@ from holdfast.common.internal_identity import (
     internal_keys,
 )
 from holdfast.common.metrics import Registry
+from holdfast.common.principal import ANONYMOUS, Permission, PrincipalKind
 from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.upstream.peers import Peers
@@ -45,7 +47,8 @@ async def _handler(request: Request, body: None) -> None:
 
 
 def _route(path: str) -> Route:
-    return Route(path=path, methods=("POST",), handler=_handler)  # type: ignore[arg-type]  # never answers
+    permission = Permission.INTERNAL if path.startswith("/internal/") else Permission.CLIENT
+    return Route(path=path, methods=("POST",), handler=_handler, traits=Traits(permission=permission))  # type: ignore[arg-type]  # never answers
 
 
 def _request(
@@ -127,12 +130,32 @@ def test_an_internal_route_without_a_signature_is_refused() -> None:
         identify(_route("/internal/v1/rm/apply"), _request("/internal/v1/rm/apply", []))
 
 
+def test_the_principal_of_an_internal_call_is_the_process_that_makes_it() -> None:
+    path = "/internal/v1/rm/apply"
+    request = _request(path, [(HEADER, _signed(target=path))])
+
+    identify_with(_verifier())(_route(path), request)
+
+    assert request.principal.kind is PrincipalKind.INTERNAL
+    assert request.principal.name == "gateway"
+    assert request.principal.permissions == {Permission.INTERNAL}
+
+
+def test_a_certificate_is_not_enough_for_an_internal_route_and_a_signature_no_more_than_its_client() -> None:
+    request = _request("/v1/acquire", [(HEADER, _signed(target="/v1/acquire", certificate=None))])
+
+    identify_with(_verifier())(_route("/v1/acquire"), request)
+
+    assert request.principal is ANONYMOUS
+    assert not request.principal.may(Permission.INTERNAL)
+
+
 def test_an_open_route_without_a_signature_keeps_the_certificate_of_its_connection() -> None:
     request = _request("/v1/acquire", [])
 
     identify_with(_verifier())(_route("/v1/acquire"), request)
 
-    assert request.peer_certificate == b"certificate of the connection"
+    assert request.principal.certificate == b"certificate of the connection"
 
 
 @pytest.mark.parametrize("certificate", [None, CERTIFICATE])
@@ -142,7 +165,7 @@ def test_an_open_route_takes_the_certificate_of_the_client_in_front(certificate:
 
     identify_with(_verifier())(_route("/v1/acquire"), request)
 
-    assert request.peer_certificate == certificate
+    assert request.principal.certificate == certificate
 
 
 def test_a_forged_signature_is_refused_on_an_open_route_too() -> None:

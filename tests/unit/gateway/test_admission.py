@@ -11,10 +11,13 @@ from holdfast.common.express.hooks import Hooks
 from holdfast.common.express.message import Answer, Request
 from holdfast.common.express.route import Route
 from holdfast.common.express.router import ExpressRouter
-from holdfast.gateway.admission import Admission, Throttled, Turn
+from holdfast.common.express.traits import Admission as Declared
+from holdfast.common.express.traits import Group
+from holdfast.gateway.admission import Admission, HeldTooLong, Throttled, Turn
 from holdfast.gateway.load_sample import HostFigures, InFlight, LoadSample
+from holdfast.gateway.plane import declared_routers
 from holdfast.gateway.pressure import Controller, Delay, Scope, State, halving, percentage
-from holdfast.leases.errors import Waiting
+from holdfast.gateway.settings import GatewaySettings
 
 TRIGGERS = [
     halving("lag", Scope.LAG, lambda sample: sample.lag_s, soft=0.05, hard=0.1),
@@ -57,13 +60,15 @@ def _admission(
         state: Delay(delay_s, 0.0) for state in State if state is not State.DISENGAGED
     }
     controller = Controller(TRIGGERS, delays, recovery_samples=5)
-    return Admission(
+    admission = Admission(
         controller,
         wait_s_max=wait_s_max,
         turn_budget_s=TURN_BUDGET_S,
         sleep=asyncio.sleep if slept_s is None else note,
         cpu_s=lambda: worked_s.pop(0) if len(worked_s) > 1 else worked_s[0],
     )
+    admission.guard(declared_routers(GatewaySettings.isolated(store="mem://")))
+    return admission
 
 
 def _put_under(admission: Admission, sample: LoadSample) -> None:
@@ -175,7 +180,7 @@ async def test_an_acquire_that_may_not_wait_so_long_is_told_to_wait() -> None:
 
     answer = await _answer(admission, "/v1/acquire", body=b'{"key":"a","owner":"o","block_seconds":1}')
 
-    assert answer.status == Waiting.status
+    assert answer.status == HeldTooLong.status
     assert answer.body.startswith(b'{"error":"waiting"')
     assert slept_s == [1.0]
 
@@ -362,12 +367,21 @@ def test_now_and_then_a_request_notices_that_the_sample_is_overdue() -> None:
 
 def test_the_docs_name_the_refusal_where_it_can_come() -> None:
     router = ExpressRouter()
-    for path in ("/v1/acquire", "/v1/describe"):
-        router.add(path, _handle)
+    router.add("/v9/take", _handle, admission=Declared(Group.LOCK))
+    router.add("/v9/look", _handle)
 
-    _admission().document([router])
+    _admission().guard([router])
 
     assert [Throttled in route.errors for route in router.routes] == [True, False]
+
+
+def test_the_routes_of_one_path_are_admitted_alike() -> None:
+    router = ExpressRouter()
+    router.add("/v9/take", _handle, admission=Declared(Group.LOCK))
+    router.add("/v9/take", _handle, methods=("GET",), admission=Declared(Group.QUERY))
+
+    with pytest.raises(ValueError, match="admitted alike"):
+        _admission().guard([router])
 
 
 def test_a_refusal_names_at_least_a_second() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.common.express.message import Answer, Request
-from holdfast.common.express.route import Route
+from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.traits import Admission, Begins, Group
 from holdfast.common.logging import configure_logging
 from holdfast.common.metrics import Registry
 from holdfast.gateway.admission import Throttled
@@ -28,7 +29,14 @@ async def _handle(request: Request, body: None) -> Answer:
     return Answer(200)
 
 
-ACQUIRE = Route(path="/v1/acquire", methods=("POST",), handler=_handle)
+ROUTER = ExpressRouter(admission=Admission(Group.LOCK, Begins.ALWAYS))
+ACQUIRE = ROUTER.add("/v1/acquire", _handle)
+
+
+def _backpressure(settings: GatewaySettings, registry: Registry) -> Backpressure:
+    backpressure = Backpressure(settings, registry)
+    backpressure.admission.guard([ROUTER])
+    return backpressure
 
 
 def _request() -> Request:
@@ -37,7 +45,7 @@ def _request() -> Request:
 
 async def test_a_late_loop_is_told_in_logs_and_metrics(log: io.StringIO) -> None:
     registry = Registry()
-    backpressure = Backpressure(GatewaySettings.isolated(), registry)
+    backpressure = _backpressure(GatewaySettings.isolated(), registry)
     backpressure.admission.admit(ACQUIRE, _request())
 
     backpressure.observe(0.5, HostFigures(rss_bytes=4096, load_1=3.0))
@@ -61,7 +69,7 @@ async def test_a_turn_that_refused_work_keeps_the_throttle_engaged(log: io.Strin
     registry = Registry()
     # With such a budget a turn is over as soon as it has taken its first piece of work.
     settings = GatewaySettings.isolated(qrf_lag_soft_limit_s=1e-9, qrf_lag_hard_limit_s=0.1)
-    backpressure = Backpressure(settings, registry)
+    backpressure = _backpressure(settings, registry)
     backpressure.observe(0.5, HostFigures())
 
     for _ in range(20):
@@ -77,7 +85,7 @@ async def test_a_turn_that_refused_work_keeps_the_throttle_engaged(log: io.Strin
 
 
 async def test_requests_take_the_sample_that_is_overdue(log: io.StringIO) -> None:
-    backpressure = Backpressure(GatewaySettings.isolated(), Registry())
+    backpressure = _backpressure(GatewaySettings.isolated(), Registry())
     backpressure.admission.overdue_s = 0.0
 
     for _ in range(64):

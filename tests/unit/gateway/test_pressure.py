@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.common.express.traits import Group
 from holdfast.gateway.load_sample import HostFigures, InFlight, LoadSample
 from holdfast.gateway.pressure import (
     Controller,
     Delay,
-    Group,
     Scope,
     State,
     Transition,

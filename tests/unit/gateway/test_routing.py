@@ -1,16 +1,30 @@
-"""Where a request goes: its service by its path, its replica by what it is about."""
+"""Where a request goes: its service and its replica, as its route declares."""
 
 import pytest
 
 from holdfast.common.express.message import Request
+from holdfast.common.express.route import Route
+from holdfast.common.express.traits import Begins, Duration, Group
+from holdfast.common.principal import Permission
 from holdfast.common.role import Role
+from holdfast.gateway.affinity import Affinity
 from holdfast.gateway.plane import declared_routers
-from holdfast.gateway.routing import Affinity, is_repeatable, may_wait, service_of
 from holdfast.gateway.settings import GatewaySettings
 
 
 def _request(query: bytes = b"", body: bytes = b"") -> Request:
     return Request("POST", "/v1/any", query, [], body, None, None, "cid")
+
+
+@pytest.fixture(scope="module")
+def routes() -> list[Route]:
+    declared = declared_routers(GatewaySettings.isolated(store="mem://"))
+    return [route for router in declared for route in router.routes]
+
+
+@pytest.fixture
+def by_path(routes: list[Route]) -> dict[str, Route]:
+    return {route.path: route for route in routes}
 
 
 @pytest.mark.parametrize(
@@ -25,56 +39,60 @@ def _request(query: bytes = b"", body: bytes = b"") -> Request:
         ("/v1/query", Role.STATE),
         ("/v1/attachments", Role.STATE),
         ("/v1/namespace", Role.STATE),
-        ("/v3/kv/range", Role.STATE),
         ("/v1/queue/enqueue", Role.QUEUE),
         ("/v1/queue/dlq/list", Role.QUEUE),
-        ("/enqueue", Role.QUEUE),
         ("/v1/txn/decide", Role.TXN),
         ("/v1/tc/leader", Role.TXN),
     ],
 )
-def test_a_path_belongs_to_one_service(path: str, service: Role) -> None:
-    assert service_of(path) is service
+def test_a_path_belongs_to_one_service(by_path: dict[str, Route], path: str, service: Role) -> None:
+    assert by_path[path].traits.service is service
 
 
-def test_every_route_of_the_plane_belongs_to_the_service_that_declares_it() -> None:
-    declared = declared_routers(GatewaySettings.isolated(store="mem://"))
-
-    found = {
-        (route.handler.__module__.split(".")[1], service_of(route.path).value)
-        for router in declared
-        for route in router.routes
-    }
+def test_every_route_of_the_plane_belongs_to_the_service_that_declares_it(routes: list[Route]) -> None:
+    found = {(route.handler.__module__.split(".")[1], str(route.traits.service)) for route in routes}
 
     assert found == {(service, service) for service in ("leases", "state", "queue", "txn")}
 
 
 @pytest.mark.parametrize(
-    ("service", "query", "body", "affinity"),
+    ("name", "query", "body", "affinity"),
     [
-        (Role.STATE, b"key=orders&namespace=n", b"", b"n\0orders"),
-        (Role.STATE, b"key=orders", b"", b"default\0orders"),
-        (Role.STATE, b"key=a%2Fb", b"", b"default\0a/b"),
-        (Role.LEASES, b"", b'{"key":"orders","namespace":"n"}', b"n\0orders"),
-        (Role.LEASES, b"", b'{"key":"orders"}', b"default\0orders"),
-        (Role.LEASES, b"namespace=n", b'{"key":"orders"}', b"n\0orders"),
-        (Role.STATE, b"key=orders", b'{"namespace":"n"}', b"n\0orders"),
-        (Role.QUEUE, b"", b'{"queue":"work","key":"other"}', b"default\0work"),
-        (Role.QUEUE, b"queue=work", b"--boundary\r\n", b"default\0work"),
-        (Role.TXN, b"", b'{"txn_id":"t1"}', b"default\0t1"),
-        (Role.LEASES, b"", b'{"key":7}', b""),
-        (Role.LEASES, b"", b'{"key":', b""),
-        (Role.LEASES, b"", b"[]", b""),
-        (Role.LEASES, b"", b'{"key":"\xff"}', b""),
-        (Role.QUEUE, b"", b"--boundary\r\n", b""),
-        (Role.STATE, b"a=1&" * 300, b"", b""),
-        (Role.STATE, b"", b"", b""),
+        ("key", b"key=orders&namespace=n", b"", b"n\0orders"),
+        ("key", b"key=orders", b"", b"default\0orders"),
+        ("key", b"key=a%2Fb", b"", b"default\0a/b"),
+        ("key", b"", b'{"key":"orders","namespace":"n"}', b"n\0orders"),
+        ("key", b"", b'{"key":"orders"}', b"default\0orders"),
+        ("key", b"namespace=n", b'{"key":"orders"}', b"n\0orders"),
+        ("key", b"key=orders", b'{"namespace":"n"}', b"n\0orders"),
+        ("queue", b"", b'{"queue":"work","key":"other"}', b"default\0work"),
+        ("queue", b"queue=work", b"--boundary\r\n", b"default\0work"),
+        ("txn_id", b"", b'{"txn_id":"t1"}', b"default\0t1"),
+        ("key", b"", b'{"key":7}', b""),
+        ("key", b"", b'{"key":', b""),
+        ("key", b"", b"[]", b""),
+        ("key", b"", b'{"key":"\xff"}', b""),
+        ("queue", b"", b"--boundary\r\n", b""),
+        ("key", b"a=1&" * 300, b"", b""),
+        ("key", b"", b"", b""),
     ],
 )
 def test_the_affinity_of_a_request_is_its_namespace_and_its_key(
-    service: Role, query: bytes, body: bytes, affinity: bytes
+    name: str, query: bytes, body: bytes, affinity: bytes
 ) -> None:
-    assert Affinity(service, "default").of(_request(query, body)) == affinity
+    assert Affinity(name, "default").of(_request(query, body)) == affinity
+
+
+def test_each_service_names_what_its_calls_are_about(routes: list[Route]) -> None:
+    found = {(route.traits.service, route.traits.affinity) for route in routes}
+
+    assert found == {
+        (Role.LEASES, "key"),
+        (Role.STATE, "key"),
+        (Role.QUEUE, "queue"),
+        (Role.TXN, "txn_id"),
+        (Role.TXN, None),
+    }
 
 
 @pytest.mark.parametrize(
@@ -93,11 +111,91 @@ def test_the_affinity_of_a_request_is_its_namespace_and_its_key(
         ("/v1/txn/decide", "GET", False),
     ],
 )
-def test_only_what_does_no_harm_twice_is_repeated(path: str, method: str, expected: bool) -> None:
-    assert is_repeatable(path, method) is expected
+def test_only_what_does_no_harm_twice_is_repeated(
+    by_path: dict[str, Route], path: str, method: str, expected: bool
+) -> None:
+    assert (method in by_path[path].traits.repeatable) is expected
 
 
-def test_calls_that_wait_have_no_deadline_of_the_gateway() -> None:
-    assert may_wait("/v1/acquire")
-    assert may_wait("/v1/queue/subscribe")
-    assert not may_wait("/v1/release")
+def test_all_that_may_be_sent_twice(routes: list[Route]) -> None:
+    found = {route.path for route in routes if "POST" in route.traits.repeatable}
+
+    assert found == {
+        "/v1/get",
+        "/v1/keepalive",
+        "/v1/keepalive/batch",
+        "/v1/query",
+        "/v1/queue/dlq/list",
+        "/v1/queue/peek",
+        "/v1/queue/stats",
+    }
+
+
+def test_calls_that_wait_have_no_deadline_of_the_gateway(routes: list[Route]) -> None:
+    found = {route.path: route.traits.duration for route in routes if not route.traits.duration.has_deadline}
+
+    assert found == {
+        "/v1/acquire": Duration.WAITING,
+        "/v1/query": Duration.LONG,
+        "/v1/queue/dequeue": Duration.WAITING,
+        "/v1/queue/dequeueBatch": Duration.WAITING,
+        "/v1/queue/dequeueWithState": Duration.WAITING,
+        "/v1/queue/subscribe": Duration.ENDLESS,
+        "/v1/queue/subscribeWithState": Duration.ENDLESS,
+        "/v1/queue/watch": Duration.ENDLESS,
+    }
+
+
+def test_every_path_that_is_held_back_says_so(routes: list[Route]) -> None:
+    found = {
+        route.path.removeprefix("/v1/"): (route.traits.admission.group, route.traits.admission.begins)
+        for route in routes
+        if route.traits.admission is not None
+    }
+
+    assert found == {
+        "acquire": (Group.LOCK, Begins.ALWAYS),
+        "keepalive": (Group.LOCK, Begins.NEVER),
+        "keepalive/batch": (Group.LOCK, Begins.NEVER),
+        "release": (Group.LOCK, Begins.NEVER),
+        "get": (Group.LOCK, Begins.IF_PUBLIC),
+        "update": (Group.LOCK, Begins.NEVER),
+        "mutate": (Group.LOCK, Begins.NEVER),
+        "remove": (Group.LOCK, Begins.NEVER),
+        "metadata": (Group.LOCK, Begins.NEVER),
+        "attachments": (Group.LOCK, Begins.IF_PUBLIC),
+        "attachment": (Group.LOCK, Begins.IF_PUBLIC),
+        "query": (Group.QUERY, Begins.ALWAYS),
+        "queue/enqueue": (Group.PRODUCER, Begins.ALWAYS),
+        "queue/enqueueBatch": (Group.PRODUCER, Begins.ALWAYS),
+        "queue/dequeue": (Group.CONSUMER, Begins.ALWAYS),
+        "queue/dequeueBatch": (Group.CONSUMER, Begins.ALWAYS),
+        "queue/dequeueWithState": (Group.CONSUMER, Begins.ALWAYS),
+        "queue/subscribe": (Group.CONSUMER, Begins.ALWAYS),
+        "queue/subscribeWithState": (Group.CONSUMER, Begins.ALWAYS),
+        "queue/ack": (Group.ACK, Begins.NEVER),
+        "queue/ackBatch": (Group.ACK, Begins.NEVER),
+        "queue/nack": (Group.ACK, Begins.NEVER),
+        "queue/extend": (Group.ACK, Begins.NEVER),
+    }
+
+
+def test_endpoints_of_coordinators_ask_for_more_than_a_client(routes: list[Route]) -> None:
+    found = {
+        permission: {route.path for route in routes if route.traits.permission is permission}
+        for permission in Permission
+    }
+
+    assert found[Permission.INTERNAL] == set()
+    assert found[Permission.COORDINATOR_SERVER] == {
+        "/v1/tc/cluster/announce",
+        "/v1/tc/cluster/leave",
+        "/v1/tc/rm/register",
+        "/v1/tc/rm/unregister",
+    }
+    assert found[Permission.COORDINATOR_CLIENT] == {
+        route.path
+        for route in routes
+        if route.path.startswith(("/v1/tc/", "/v1/txn/"))
+        and route.path not in found[Permission.COORDINATOR_SERVER]
+    }

@@ -4,30 +4,31 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as StarletteRequest
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from holdfast.common.dialect import Dialects
 from holdfast.common.drain import Drain
 from holdfast.common.edge import EdgeMiddleware
-from holdfast.common.errors import HoldfastError, InvalidBody, MethodNotAllowed
+from holdfast.common.errors import HoldfastError, InvalidBody, MethodNotAllowed, PathNotFound
 from holdfast.common.express.hooks import Admit, Hooks, HttpMetrics, Identify, Leave
 from holdfast.common.express.message import Answer
-from holdfast.common.express.route import INTERNAL_PREFIX, Table, compile_table
+from holdfast.common.express.route import Table, compile_table
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.health import Health, health_routes, package_version
+from holdfast.common.listener import COMMON_LISTENERS, Listener, ListenerDeclaration
 from holdfast.common.metrics import Registry
-from holdfast.common.wire_errors import error_answer
+from holdfast.common.principal import Permission
+from holdfast.common.wire_errors import ENVELOPE, internal_error
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
-
-_NOT_FOUND: Final = "404 page not found\n"  # What lockd answers to an unknown path; its clients know it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class AppParts:
     drain: Drain
     health: Health
     registry: Registry
+    listeners: Sequence[ListenerDeclaration] = COMMON_LISTENERS
+    """What the process of this app listens on."""
 
 
 def build_app(
@@ -53,33 +56,70 @@ def build_app(
     identify: Identify | None = None,
     admit: Admit | None = None,
     leave: Leave | None = None,
+    listeners: Sequence[ListenerDeclaration] = (),
 ) -> FastAPI:
-    """An app with health, metrics, docs, error envelopes and these express routes; more routes may be added."""
+    """An app with health, metrics, docs, error envelopes and these express routes; more routes may be added.
+
+    `listeners` are those beside the common ones.
+    """
     registry = registry or Registry()
     drain = drain or Drain()
     drain.register(registry)
     health = health or Health(drain=drain)
-    hooks = Hooks(identify=identify, admit=admit, leave=leave, metrics=HttpMetrics(registry))
-    table = compile_table([route for router in express_routers for route in router.routes])
-    if identify is None and any(path.startswith(INTERNAL_PREFIX.encode()) for path in table):
-        raise ValueError(f"routes below {INTERNAL_PREFIX} would be open to everybody: pass identify")
-    app = FastAPI(
+    declared = [route for router in express_routers for route in router.routes]
+    table = compile_table(declared)
+    if identify is None and any(route.traits.permission is Permission.INTERNAL for route in declared):
+        raise ValueError("routes for processes of the plane would be open to everybody: pass identify")
+    hooks = Hooks(
+        identify=identify,
+        admit=admit,
+        leave=leave,
+        metrics=HttpMetrics(registry),
+        dialects=Dialects(ENVELOPE, {route.path: route.traits.dialect for route in declared}),
+    )
+    app = _bare_app(service, lifespan or _no_lifespan)
+    app.state.parts = AppParts(
+        service, table, hooks, drain, health, registry, (*COMMON_LISTENERS, *listeners)
+    )
+    app.router.routes.extend(route for router in express_routers for route in router.asgi_routes(hooks))
+    app.router.routes.extend(health_routes(service, health, registry))
+    app.add_middleware(EdgeMiddleware, hooks=hooks)
+    hints = {"docs": "/docs", "openapi": "/openapi.json", "version": app.version}
+    _handle_errors(app, table, hooks.dialects, PathNotFound("nothing is served at this path", hints))
+    app.openapi = lambda: _openapi(app, express_routers)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
+    _serve_openapi(app)
+    return app
+
+
+def app_of(app: FastAPI, listener: Listener) -> FastAPI:
+    """The same app with the paths of a listener alone; it is served while the whole one is."""
+    parts = parts_of(app)
+    small = _bare_app(parts.service, _no_lifespan)
+    small.state.parts = parts
+    small.router.routes.extend(
+        route for route in app.router.routes if listener.has(getattr(route, "path", ""))
+    )
+    small.add_middleware(EdgeMiddleware, hooks=parts.hooks)
+    table = {path: methods for path, methods in parts.table.items() if listener.has(path.decode())}
+    dialects = Dialects(
+        ENVELOPE,
+        {route.path: route.traits.dialect for methods in table.values() for route in methods.values()},
+    )
+    only = PathNotFound(f"this listener serves {' and '.join(listener.paths)} alone")
+    _handle_errors(small, table, dialects, only)
+    return small
+
+
+def _bare_app(service: str, lifespan: Lifespan) -> FastAPI:
+    return FastAPI(
         title=f"holdfast {service}",
         version=package_version(),
-        lifespan=lifespan or _no_lifespan,
+        lifespan=lifespan,
         openapi_url=None,  # _serve_openapi does it.
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.parts = AppParts(service, table, hooks, drain, health, registry)
-    app.router.routes.extend(route for router in express_routers for route in router.asgi_routes(hooks))
-    app.router.routes.extend(health_routes(service, health, registry))
-    app.add_middleware(EdgeMiddleware, hooks=hooks)
-    _handle_errors(app, table)
-    app.openapi = lambda: _openapi(app, express_routers)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
-    _serve_openapi(app)
-    return app
 
 
 def parts_of(app: FastAPI) -> AppParts:
@@ -92,37 +132,41 @@ async def _no_lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
 
 
-def _handle_errors(app: FastAPI, table: Table) -> None:
+def _handle_errors(app: FastAPI, table: Table, dialects: Dialects, unknown: PathNotFound) -> None:
     async def on_holdfast_error(request: StarletteRequest, error: Exception) -> Response:
         assert isinstance(error, HoldfastError)
-        return _response(error_answer(error))
+        return _response(dialects.of(request.scope["path"]).answer(error))
 
     async def on_invalid_request(request: StarletteRequest, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return _response(error_answer(InvalidBody(_validation_text(error))))
+        return _response(dialects.of(request.scope["path"]).answer(InvalidBody(_validation_text(error))))
 
     async def on_http_exception(request: StarletteRequest, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return _http_exception_response(request, error, table)
+        return _http_exception_response(request, error, table, dialects, unknown)
 
     app.add_exception_handler(HoldfastError, on_holdfast_error)
     app.add_exception_handler(RequestValidationError, on_invalid_request)
     app.add_exception_handler(HTTPException, on_http_exception)
 
 
-def _http_exception_response(request: StarletteRequest, error: HTTPException, table: Table) -> Response:
+def _http_exception_response(
+    request: StarletteRequest, error: HTTPException, table: Table, dialects: Dialects, unknown: PathNotFound
+) -> Response:
     """Routes of ours raise HoldfastErrors; what arrives here comes from the framework itself."""
+    path: str = request.scope["path"]
+    dialect = dialects.of(path)
     if error.status_code == 404:
-        return PlainTextResponse(_NOT_FOUND, status_code=404)
+        return _response(dialect.answer(unknown))
     if error.status_code == 405:
-        methods = table.get(request.url.path.encode("utf-8", "surrogateescape"), {})
+        methods = table.get(path.encode("utf-8", "surrogateescape"), {})
         allowed = ", ".join(sorted(method.decode() for method in methods))
-        response = _response(error_answer(MethodNotAllowed("this path does not know this method")))
+        response = _response(dialect.answer(MethodNotAllowed("this path does not know this method")))
         response.headers["allow"] = allowed or (error.headers or {}).get("Allow", "")
         return response
     if error.status_code >= 500:
-        return _response(error_answer(HoldfastError("internal server error")))
-    return _response(error_answer(InvalidBody(str(error.detail))), status=error.status_code)
+        return _response(dialect.answer(internal_error()))
+    return _response(dialect.answer(InvalidBody(str(error.detail))), status=error.status_code)
 
 
 def _response(answer: Answer, *, status: int | None = None) -> Response:

@@ -14,7 +14,7 @@ from holdfast.common.express.request_log import log_request
 from holdfast.common.express.scope import CORRELATION_ID, IS_OBSERVED, SPAN
 from holdfast.common.logging import current_cid, get_logger, is_debug_on
 from holdfast.common.tracing import Span, current_span
-from holdfast.common.wire_errors import internal_error_answer
+from holdfast.common.wire_errors import internal_error
 
 _UNROUTED: Final = "other"
 _NOT_TRACED: Final = frozenset({"/healthz", "/readyz", "/metrics"})  # Asked every few seconds, by machines.
@@ -45,7 +45,8 @@ class EdgeMiddleware:
             _log.error("http.app.failed", method=scope["method"], path=scope["path"], exception=error)
             if exchange.status is not None:
                 raise  # Too late for another answer; the server drops the connection.
-            await send_answer(internal_error_answer(), request_id, exchange.send)
+            answer = self._hooks.dialects.of(scope["path"]).answer(internal_error())
+            await send_answer(answer, request_id, exchange.send)
         finally:
             self._observe(scope, exchange.status or STATUS_CLIENT_GONE, perf_counter() - started_s, span)
 

@@ -36,6 +36,19 @@ class InvalidRequest(HoldfastError):
     code, status = "invalid_request", 400
 
 
+class PathNotFound(HoldfastError):
+    """Nothing is served at this path; outside of every protocol the answer names the documentation."""
+
+    code, status = "not_found", 404
+
+    def __init__(self, detail: str, hints: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self._hints = dict(hints or {})
+
+    def fields(self) -> Mapping[str, str | int]:
+        return self._hints
+
+
 class MethodNotAllowed(HoldfastError):
     """The path exists, the method does not."""
 

@@ -1,13 +1,11 @@
 """Fields of requests that several endpoints read the same way."""
 
 import re
-from functools import lru_cache
-
-from cryptography import x509
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.message import Request
 from holdfast.common.names import MissingKey, spelled_key, stored_key, stored_namespace
+from holdfast.common.principal import ANONYMOUS, Principal
 
 _INT64 = re.compile(r"[+-]?[0-9]{1,19}")
 _TRUE = frozenset(("1", "true", "on", "yes"))
@@ -68,13 +66,9 @@ def key_of(text: str | None) -> str:
     return stored_key(spelled)
 
 
-def owner_of(owner: str, peer_certificate: bytes | None) -> str:
-    """With mTLS the owner is the caller's word and its certificate's."""
-    return owner if peer_certificate is None else f"{owner}/{identity_of(peer_certificate)}"
-
-
-@lru_cache(maxsize=1024)
-def identity_of(certificate: bytes) -> str:
-    """`<subject>#<serial in hex>` of a certificate in DER."""
-    parsed = x509.load_der_x509_certificate(certificate)
-    return f"{parsed.subject.rfc4514_string()}#{parsed.serial_number:x}"
+def owner_of(owner: str, principal: Principal) -> str:
+    """The owner is the caller's word, and with it who the caller is, if that is known."""
+    if principal is ANONYMOUS:
+        return owner
+    name = principal.name
+    return f"{owner}/{name}" if name else owner

@@ -7,13 +7,14 @@ from cryptography import x509
 
 from holdfast.common.bundle import read_bundle
 from holdfast.common.errors import HoldfastError
-from holdfast.common.express.hooks import Hooks
+from holdfast.common.express.hooks import Hooks, in_turn
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
+from holdfast.common.principal import Permission
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.trust import is_issued_by, read_trust
 
-_OPEN_TO_GUESTS: Final = ("/v1/tc/", "/v1/txn/")
+_OPEN_TO_GUESTS: Final = frozenset((Permission.COORDINATOR_CLIENT, Permission.COORDINATOR_SERVER))
 _CACHED: Final = 4096
 
 
@@ -28,7 +29,6 @@ def confine_guests(hooks: Hooks, settings: PlaneSettings) -> None:
     if not read_trust(settings.tc_trust_dir):
         return
     own = read_bundle(settings.bundle).ca_certificates
-    identify = hooks.identify
 
     @lru_cache(maxsize=_CACHED)
     def is_own(certificate: bytes) -> bool:
@@ -36,11 +36,9 @@ def confine_guests(hooks: Hooks, settings: PlaneSettings) -> None:
         return any(is_issued_by(parsed, authority) for authority in own)
 
     def check(route: Route, request: Request) -> None:
-        if identify is not None:
-            identify(route, request)
-        certificate = request.peer_certificate
-        if certificate is None or route.path.startswith(_OPEN_TO_GUESTS) or is_own(certificate):
+        certificate = request.principal.certificate
+        if certificate is None or route.traits.permission in _OPEN_TO_GUESTS or is_own(certificate):
             return
         raise ClientForbidden("this certificate is trusted between coordinators only")
 
-    hooks.identify = check
+    hooks.identify = in_turn(hooks.identify, check)

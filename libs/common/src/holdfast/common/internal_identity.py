@@ -20,7 +20,8 @@ from holdfast.common.bundle import read_bundle
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.hooks import Identify
 from holdfast.common.express.message import Request
-from holdfast.common.express.route import INTERNAL_PREFIX, Route
+from holdfast.common.express.route import Route
+from holdfast.common.principal import Permission, Principal, PrincipalKind
 from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
 
@@ -51,6 +52,18 @@ class Caller:
 
     role: str
     certificate: bytes | None
+
+    @property
+    def principal(self) -> Principal:
+        """The process itself."""
+        return Principal(
+            PrincipalKind.INTERNAL, self.role, self.certificate, frozenset((Permission.INTERNAL,))
+        )
+
+    @property
+    def client(self) -> Principal:
+        """The client that it speaks for."""
+        return Principal.of_certificate(self.certificate)
 
 
 def internal_keys(settings: PlaneSettings) -> list[bytes]:
@@ -138,7 +151,7 @@ class Verifier:
 
 
 def identify_with(verifier: Verifier) -> Identify:
-    """The hook of a service: internal routes need a signature, others take the client's certificate from one.
+    """The hook of a service: internal routes need a signature, others take their principal from one.
 
     A signature that is there and does not hold is refused everywhere: the certificate of the connection is that of
     the gateway, which may do more than the client that it speaks for.
@@ -146,15 +159,14 @@ def identify_with(verifier: Verifier) -> Identify:
 
     def identify(route: Route, request: Request) -> None:
         value = request.peek(HEADER)
-        is_internal = route.path.startswith(INTERNAL_PREFIX)
-        if value is None:
-            if is_internal:
-                raise InternalForbidden("this path is for processes of the plane only")
-            return
-        query = request.query_string
-        target = f"{request.path}?{query.decode('latin-1')}" if query else request.path
-        caller = verifier.check(request.method, target, value, request.body, may_stream=not is_internal)
-        request.peer_certificate = caller.certificate
+        is_internal = route.traits.permission is Permission.INTERNAL
+        if value is not None:
+            query = request.query_string
+            target = f"{request.path}?{query.decode('latin-1')}" if query else request.path
+            caller = verifier.check(request.method, target, value, request.body, may_stream=not is_internal)
+            request.principal = caller.principal if is_internal else caller.client
+        if is_internal and not request.principal.may(Permission.INTERNAL):
+            raise InternalForbidden("this path is for processes of the plane only")
 
     return identify
 

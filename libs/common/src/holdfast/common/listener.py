@@ -1,4 +1,8 @@
-"""Where a server listens: TCP on one or both address families, or a unix socket that cleans up after itself."""
+"""Where a server listens, and what a service declares to listen on.
+
+TCP on one or both address families, or a unix socket that cleans up after itself; HTTP of the whole app, HTTP of some of
+its paths, or any protocol of a service's own.
+"""
 
 import errno
 import ipaddress
@@ -6,9 +10,13 @@ import os
 import socket
 import ssl
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
+
+from holdfast.common.connections import ConnectionFactory
+from holdfast.common.settings import PlaneSettings
 
 ListenProtocol = Literal["tcp", "tcp4", "tcp6", "unix"]
 
@@ -27,14 +35,91 @@ class Listener:
     address: str
     protocol: ListenProtocol = "tcp"
     tls: ssl.SSLContext | None = None
+    name: str = "main"
+    paths: tuple[str, ...] = ()
+    """The only paths of the app that are served here, all below one that ends with `/`; none given: all of them."""
+    connections: ConnectionFactory | None = None
+    """What serves a connection, in place of HTTP."""
+    is_public: bool = False
+    """Nothing is served that strangers may not see."""
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it serves the whole app."""
+        return not self.paths and self.connections is None
+
+    def has(self, path: str) -> bool:
+        """Whether the app serves this path here."""
+        return not self.paths or any(
+            path == one or (one.endswith("/") and path.startswith(one)) for one in self.paths
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether strangers may reach it and do what they like."""
+        if self.protocol == "unix" or self.tls is not None or self.is_public:
+            return False
+        return not _is_loopback(split_address(self.address)[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerDeclaration:
+    """What a service listens on; its settings say where, and whether at all."""
+
+    name: str
+    address: Callable[[PlaneSettings], str]
+    """Where; nothing if the listener is off."""
+    protocol: Callable[[PlaneSettings], ListenProtocol] | None = None
+    """The kind of socket; TCP if nothing says otherwise."""
+    paths: tuple[str, ...] = ()
+    """As those of a `Listener`."""
+    connections: ConnectionFactory | None = None
+    has_tls: bool = True
+    """Asks for certificates when the plane does."""
+    is_public: bool = False
+
+    def at(self, settings: PlaneSettings, tls: ssl.SSLContext | None) -> Listener | None:
+        """The listener that these settings mean; None if it is off."""
+        address = self.address(settings)
+        if not address:
+            return None
+        return Listener(
+            address,
+            "tcp" if self.protocol is None else self.protocol(settings),
+            tls if self.has_tls else None,
+            name=self.name,
+            paths=self.paths,
+            connections=self.connections,
+            is_public=self.is_public,
+        )
+
+
+MAIN: Final = ListenerDeclaration(
+    name="main",
+    address=lambda settings: settings.listen,
+    protocol=lambda settings: settings.listen_proto,
+)
+# Numbers and health are no secrets, and probes and scrapers seldom have a client certificate.
+METRICS: Final = ListenerDeclaration(
+    name="metrics",
+    address=lambda settings: settings.metrics_listen,
+    paths=("/metrics",),
+    has_tls=False,
+    is_public=True,
+)
+HEALTH: Final = ListenerDeclaration(
+    name="health",
+    address=lambda settings: settings.health_listen,
+    paths=("/healthz", "/readyz"),
+    has_tls=False,
+    is_public=True,
+)
+COMMON_LISTENERS: Final = (MAIN, METRICS, HEALTH)
 
 
 def refuse_open_listener(listener: Listener, *, disable_mtls: bool) -> None:
     """Raise unless strangers cannot reach this listener, or TLS is on, or the operator said not to mind."""
-    if listener.protocol == "unix" or listener.tls is not None or disable_mtls:
-        return
-    host, _ = split_address(listener.address)
-    if not _is_loopback(host):
+    if listener.is_open and not disable_mtls:
         raise ListenError(
             f"listening on {listener.address} without TLS is open to the network: give a bundle (--bundle), "
             "listen on a loopback address, or say --disable-mtls"

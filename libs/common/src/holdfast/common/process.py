@@ -1,21 +1,21 @@
 """A server process: an app served as its settings say, from logging to the last flushed span."""
 
+import ssl
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Final, TypeVar
 
 from cryptography import x509
 from fastapi import FastAPI
 
-from holdfast.common.app import build_app, parts_of
+from holdfast.common.app import parts_of
 from holdfast.common.bundle import read_bundle, read_denylist
 from holdfast.common.errors import HoldfastError
 from holdfast.common.guests import confine_guests
 from holdfast.common.listener import Listener, ListenError
 from holdfast.common.logging import configure_logging, get_logger
 from holdfast.common.role import Role, check_role
-from holdfast.common.server import PlaneServer, ServeOptions, running, serve
+from holdfast.common.server import PlaneServer, ServeOptions, serve
 from holdfast.common.settings import PlaneSettings, SettingsError
 from holdfast.common.telemetry import setup_telemetry
 from holdfast.common.tls import server_context
@@ -66,28 +66,28 @@ def run(
         scheme="https" if settings.is_mtls_on else "http",
     )
     parts.hooks.tracer = telemetry.tracer
-    if settings.metrics_listen:
-        metrics_app = build_app("metrics", registry=parts.registry)
-        _serve_beside(app, metrics_app, settings.metrics_listen, ("/metrics",))
-    if settings.health_listen:
-        health_app = build_app("health", health=parts.health)
-        _serve_beside(app, health_app, settings.health_listen, ("/healthz", "/readyz"))
     if settings.is_mtls_on:
         confine_guests(parts.hooks, settings)
-    elif not settings.is_local:
-        _log.warn("server.open", listen=settings.listen, detail=_OPEN)
+    listeners = listeners_of(app, settings)
+    for listener in listeners:
+        if listener.is_open:
+            _log.warn("server.open", listen=listener.address, detail=_OPEN)
     try:
-        serve(app, _listener(settings), options=_serve_options(settings), on_started=on_started)
+        serve(app, *listeners, options=_serve_options(settings), on_started=on_started)
     finally:
         telemetry.shutdown()
 
 
-def _listener(settings: PlaneSettings) -> Listener:
-    if not settings.is_mtls_on:
-        return Listener(settings.listen, settings.listen_proto)
+def listeners_of(app: FastAPI, settings: PlaneSettings) -> list[Listener]:
+    """What an app listens on with these settings."""
+    tls = _tls(settings) if settings.is_mtls_on else None
+    found = [declared.at(settings, tls) for declared in parts_of(app).listeners]
+    return [listener for listener in found if listener is not None]
+
+
+def _tls(settings: PlaneSettings) -> ssl.SSLContext:
     more_client_ca = pem_of(read_trust(settings.tc_trust_dir))
-    context = server_context(read_bundle(settings.bundle), more_client_ca=more_client_ca)
-    return Listener(settings.listen, settings.listen_proto, context)
+    return server_context(read_bundle(settings.bundle), more_client_ca=more_client_ca)
 
 
 def _serve_options(settings: PlaneSettings) -> ServeOptions:
@@ -108,23 +108,3 @@ def _peer_check(settings: PlaneSettings) -> Callable[[bytes], bool] | None:
     if not denied:
         return None
     return lambda certificate: x509.load_der_x509_certificate(certificate).serial_number not in denied
-
-
-def _serve_beside(app: FastAPI, small_app: FastAPI, address: str, paths: Sequence[str]) -> None:
-    """Open a second listener with the app, for as long as it lives, that knows these paths of another one only."""
-    small_app.router.routes[:] = [
-        route for route in small_app.router.routes if getattr(route, "path", "") in paths
-    ]
-    lifespan_of_app = app.router.lifespan_context
-
-    @asynccontextmanager
-    async def both(running_app: FastAPI) -> AsyncGenerator[None, None]:
-        # Numbers and health are no secrets, and who asks for them seldom has a client certificate.
-        options = ServeOptions(disable_mtls=True)
-        async with (
-            lifespan_of_app(running_app),
-            running(small_app, Listener(address), options=options),
-        ):
-            yield
-
-    app.router.lifespan_context = both

@@ -18,12 +18,14 @@ from typing import Final
 import uvicorn
 import uvloop
 from fastapi import FastAPI
+from uvicorn.server import ServerState
 
-from holdfast.common.app import AppParts, parts_of
+from holdfast.common.app import AppParts, app_of, parts_of
+from holdfast.common.connections import Connections
 from holdfast.common.drain import drain_window_s
 from holdfast.common.express.lane import Lane
 from holdfast.common.express.limits import DEFAULT_LIMITS, Limits
-from holdfast.common.express.protocol import bound_to
+from holdfast.common.http_connections import HttpConnections
 from holdfast.common.listener import Listener, identity_of, open_sockets, refuse_open_listener, remove_socket
 from holdfast.common.logging import get_logger
 
@@ -75,38 +77,57 @@ class PlaneServer(uvicorn.Server):
         self._options = options
         self._on_started = on_started
         self._listeners = listeners
-        self.lane = Lane(
-            self._parts.table,
-            self._parts.hooks,
-            limits=options.limits,
-            is_express=options.is_express,
-            accepts_peer=options.accepts_peer,
-        )
-        self._protocol_class = bound_to(self.lane)
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http=self._protocol_class,
-                ws="none",
-                lifespan="off",  # Ours is entered here, so that an error in it arrives as itself and not as a log line.
-                log_config=None,
-                access_log=False,
-                proxy_headers=False,
-                server_header=False,
-            )
-        )
+        self.lane = self._lane()
+        state = ServerState()
+        main = HttpConnections(app, self.lane, state)
+        super().__init__(main.config)
+        self.server_state = state
+        self._connections: list[Lane | Connections] = [self.lane]
+        self._serving = {
+            listener: main if listener.is_main else self._served_by(listener) for listener in listeners
+        }
+        self._parts.health.add("listeners", lambda: None if self.started else "not open yet")
         self.is_started = asyncio.Event()
         self._stop = asyncio.Event()
         self._stopped_at_s = 0.0
         self._ticker: asyncio.Task[None] | None = None
-        self._sockets: list[socket.socket] = []
+        self._bound: list[tuple[Listener, socket.socket]] = []
         self._unix_paths: list[tuple[Path, int]] = []
 
     @property
     def addresses(self) -> list[tuple[str, int] | str]:
-        """What the sockets are bound to: (host, port), or the path of a unix socket."""
-        names = [bound.getsockname() for bound in self._sockets]
-        return [name if isinstance(name, str) else (name[0], name[1]) for name in names]
+        """Where the app is: (host, port), or the path of a unix socket."""
+        return [_address(bound) for listener, bound in self._bound if listener.is_main]
+
+    def addresses_of(self, name: str) -> list[tuple[str, int] | str]:
+        """The same for the listener of this name."""
+        return [_address(bound) for listener, bound in self._bound if listener.name == name]
+
+    def _lane(self, listener: Listener | None = None) -> Lane:
+        """Of all paths, or of those of one listener."""
+        options, parts = self._options, self._parts
+        table = {
+            path: methods
+            for path, methods in parts.table.items()
+            if listener is None or listener.has(path.decode())
+        }
+        return Lane(
+            table,
+            parts.hooks,
+            limits=options.limits,
+            is_express=options.is_express,
+            accepts_peer=options.accepts_peer,
+        )
+
+    def _served_by(self, listener: Listener) -> "HttpConnections | Connections":
+        options = self._options
+        if listener.connections is not None:
+            connections = Connections(listener.connections, options.limits, options.accepts_peer)
+            self._connections.append(connections)
+            return connections
+        lane = self._lane(listener)
+        self._connections.append(lane)
+        return HttpConnections(app_of(self._app, listener), lane, self.server_state)
 
     async def run_until_stopped(self) -> None:
         """Serve until `request_stop`; signals are the caller's."""
@@ -122,7 +143,8 @@ class PlaneServer(uvicorn.Server):
         _log.warn("shutdown.forced")
         self.force_exit = True
         self._parts.drain.cut_short()
-        self.lane.abort()
+        for connections in self._connections:
+            connections.abort()
         for task in self.server_state.tasks:
             task.cancel()
 
@@ -133,6 +155,7 @@ class PlaneServer(uvicorn.Server):
         try:
             await self._open_listeners()
         except BaseException:
+            await self._close_listeners()
             await self._lifespan.aclose()
             raise
         self._ticker = asyncio.get_running_loop().create_task(self._tick_for_ever(), name="server.tick")
@@ -147,11 +170,11 @@ class PlaneServer(uvicorn.Server):
         self.servers = []
         for listener in self._listeners:
             for bound in open_sockets(listener):
-                self._sockets.append(bound)
+                self._bound.append((listener, bound))
                 if listener.protocol == "unix":
                     self._unix_paths.append(identity_of(Path(listener.address)))
                 server = await loop.create_server(
-                    lambda: self._protocol_class(self.config, self.server_state, self.lifespan.state),
+                    self._serving[listener].connection,
                     sock=bound,
                     ssl=listener.tls,
                     backlog=_BACKLOG,
@@ -161,7 +184,9 @@ class PlaneServer(uvicorn.Server):
                 self.servers.append(server)
 
     def _tick(self) -> None:
-        self.lane.tick(time.monotonic(), self._parts.hooks.wall_s())
+        now_s, wall_s = time.monotonic(), self._parts.hooks.wall_s()
+        for connections in self._connections:
+            connections.tick(now_s, wall_s)
 
     async def _tick_for_ever(self) -> None:
         while True:
@@ -172,12 +197,14 @@ class PlaneServer(uvicorn.Server):
         await self._stop.wait()
         options = self._options
         _log.info("server.stopping", service=self._parts.service)
-        self.lane.begin_drain()
+        for connections in self._connections:
+            connections.begin_drain()
         await self._parts.drain.run(drain_window_s(options.drain_grace_s, options.shutdown_timeout_s))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._close_listeners()
-        self.lane.begin_close()
+        for connections in self._connections:
+            connections.begin_close()
         used_s = time.monotonic() - self._stopped_at_s
         await self._finish_requests(max(_CLOSE_S_MIN, self._options.shutdown_timeout_s - used_s))
         if self._ticker is not None:
@@ -188,28 +215,39 @@ class PlaneServer(uvicorn.Server):
 
     async def _close_listeners(self) -> None:
         # A connection that the kernel has taken but we have not would be reset: let the loop take those first.
-        for bound in self._sockets:
+        for _, bound in self._bound:
             bound.listen(0)
         for _ in range(3):
             await asyncio.sleep(0)
         for server in self.servers:
             server.close()
-        for bound in self._sockets:
+        for _, bound in self._bound:
             bound.close()
+        self._bound.clear()
         for path, inode in self._unix_paths:
             remove_socket(path, inode)
 
     async def _finish_requests(self, timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s):
-                await self.lane.is_empty.wait()
+                for connections in self._connections:
+                    await connections.is_empty.wait()
                 if self.server_state.tasks:
                     await asyncio.wait(self.server_state.tasks)
         except TimeoutError:
-            _log.warn("shutdown.requests.cut", connections=len(self.lane.connections))
-            self.lane.abort()
+            _log.warn(
+                "shutdown.requests.cut",
+                connections=sum(connections.count for connections in self._connections),
+            )
+            for connections in self._connections:
+                connections.abort()
             for task in self.server_state.tasks:
                 task.cancel()
+
+
+def _address(bound: socket.socket) -> tuple[str, int] | str:
+    name = bound.getsockname()
+    return name if isinstance(name, str) else (name[0], name[1])
 
 
 @asynccontextmanager

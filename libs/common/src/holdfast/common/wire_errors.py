@@ -1,4 +1,4 @@
-"""The JSON error envelope: how a HoldfastError, or anything else that went wrong, looks to a client."""
+"""The JSON error envelope, and lockd's dialect of it: how a HoldfastError looks to a client."""
 
 import math
 from typing import Final
@@ -6,11 +6,13 @@ from typing import Final
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import to_json
 
-from holdfast.common.errors import HoldfastError, InvalidBody
+from holdfast.common.errors import HoldfastError, InvalidBody, PathNotFound
 from holdfast.common.express.message import JSON_HEADERS, Answer, Header
 
 _DETAILS_MAX: Final = 5
 _DETAIL_CHARS_MAX: Final = 1000
+_NO_PAGE: Final = b"404 page not found\n"
+_TEXT_HEADERS: Final[list[Header]] = [(b"content-type", b"text/plain; charset=utf-8")]
 
 
 class ErrorBody(BaseModel):
@@ -44,9 +46,34 @@ def error_members(error: HoldfastError) -> dict[str, object]:
     return members
 
 
-def internal_error_answer() -> Answer:
+class EnvelopeDialect:
+    """The envelope for everything: at paths that belong to no protocol."""
+
+    prefixes: tuple[str, ...] = ()
+    error_model: type[BaseModel] = ErrorBody
+
+    def answer(self, error: HoldfastError) -> Answer:
+        return error_answer(error)
+
+
+class LockdDialect(EnvelopeDialect):
+    """The envelope, but for unknown paths: lockd answers them with the page of Go's router, and its clients know it."""
+
+    prefixes = ("/v1",)
+
+    def answer(self, error: HoldfastError) -> Answer:
+        return (
+            Answer(404, _NO_PAGE, _TEXT_HEADERS) if isinstance(error, PathNotFound) else error_answer(error)
+        )
+
+
+ENVELOPE: Final = EnvelopeDialect()
+LOCKD: Final = LockdDialect()
+
+
+def internal_error() -> HoldfastError:
     """What a client is told of a defect: nothing but that it is ours. The log has the rest."""
-    return error_answer(HoldfastError("internal server error"))
+    return HoldfastError("internal server error")
 
 
 def invalid_body(error: ValidationError) -> InvalidBody:

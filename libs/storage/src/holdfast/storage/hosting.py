@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from fastapi import FastAPI
 
@@ -11,6 +11,7 @@ from holdfast.common.drain import Drain
 from holdfast.common.express.hooks import Admit, Leave
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.health import Health
+from holdfast.common.listener import ListenerDeclaration
 from holdfast.common.metrics import Registry
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.upstream.peers import Peers
@@ -31,6 +32,14 @@ class Part(Protocol[LayersT_contra]):
     def routers(self) -> Sequence[ExpressRouter]: ...
 
     def running(self, layers: LayersT_contra) -> AbstractAsyncContextManager[None]: ...
+
+
+@runtime_checkable
+class ListeningPart(Part[LayersT_contra], Protocol[LayersT_contra]):
+    """A part that is also reached by other ways than the app's HTTP."""
+
+    @property
+    def listeners(self) -> Sequence[ListenerDeclaration]: ...
 
 
 def build_store_app(
@@ -89,9 +98,14 @@ def build_store_app(
         identify=None if peers is None else peers.identify,
         admit=admit,
         leave=leave,
+        listeners=listeners_of(parts),
     )
     app.state.peers = peers
     return app
+
+
+def listeners_of(parts: Sequence[Part[L]]) -> list[ListenerDeclaration]:
+    return [listener for part in parts if isinstance(part, ListeningPart) for listener in part.listeners]
 
 
 async def store_problem(store: Store) -> str | None:

@@ -9,20 +9,16 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
 from typing import Final
-
-from pydantic import ValidationError
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
 from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.traits import Admission as Declared
+from holdfast.common.express.traits import Begins, Group
 from holdfast.gateway.load_sample import InFlight
-from holdfast.gateway.pressure import Controller, Group, State
-from holdfast.leases.errors import Waiting
-from holdfast.leases.schemas import AcquireRequest
-from holdfast.queue.schemas import DequeueRequest
+from holdfast.gateway.pressure import Controller, State
 
 RETRY_AFTER_S_MIN: Final = 1.0
 _FLOOD: Final = 5.0  # A turn of so many budgets has more connections to serve than it should.
@@ -43,50 +39,19 @@ class Throttled(HoldfastError):
         return {"X-Lockd-QRF-State": self.state.value}
 
 
-class Begins(Enum):
-    """Whether a request begins work, so that refusing it wastes nothing, or goes on with work let in before."""
+class HeldTooLong(HoldfastError):
+    """The server holds requests back for longer than the caller may wait."""
 
-    ALWAYS = "always"
-    IF_PUBLIC = "if public"
-    NEVER = "never"
-
-
-# What is not named here is never held back: health, metrics, docs, describe, transactions and their coordinator.
-_PATHS: Final[Mapping[str, tuple[Group, Begins]]] = {
-    "/v1/acquire": (Group.LOCK, Begins.ALWAYS),
-    "/v1/keepalive": (Group.LOCK, Begins.NEVER),
-    "/v1/keepalive/batch": (Group.LOCK, Begins.NEVER),
-    "/v1/release": (Group.LOCK, Begins.NEVER),
-    "/v1/get": (Group.LOCK, Begins.IF_PUBLIC),
-    "/v1/update": (Group.LOCK, Begins.NEVER),
-    "/v1/mutate": (Group.LOCK, Begins.NEVER),
-    "/v1/remove": (Group.LOCK, Begins.NEVER),
-    "/v1/metadata": (Group.LOCK, Begins.NEVER),
-    "/v1/attachments": (Group.LOCK, Begins.IF_PUBLIC),
-    "/v1/attachment": (Group.LOCK, Begins.IF_PUBLIC),
-    "/v1/query": (Group.QUERY, Begins.ALWAYS),
-    "/v1/queue/enqueue": (Group.PRODUCER, Begins.ALWAYS),
-    "/v1/queue/enqueueBatch": (Group.PRODUCER, Begins.ALWAYS),
-    "/v1/queue/dequeue": (Group.CONSUMER, Begins.ALWAYS),
-    "/v1/queue/dequeueBatch": (Group.CONSUMER, Begins.ALWAYS),
-    "/v1/queue/dequeueWithState": (Group.CONSUMER, Begins.ALWAYS),
-    "/v1/queue/subscribe": (Group.CONSUMER, Begins.ALWAYS),
-    "/v1/queue/subscribeWithState": (Group.CONSUMER, Begins.ALWAYS),
-    "/v1/queue/ack": (Group.ACK, Begins.NEVER),
-    "/v1/queue/ackBatch": (Group.ACK, Begins.NEVER),
-    "/v1/queue/nack": (Group.ACK, Begins.NEVER),
-    "/v1/queue/extend": (Group.ACK, Begins.NEVER),
-}
+    code, status = "waiting", 409
 
 
 class Gate:
     """What one path counts, and what its next request has to expect. Counts only grow."""
 
-    __slots__ = ("begins", "delay_s", "entered", "group", "held", "is_open", "left", "refused", "waiting")
+    __slots__ = ("declared", "delay_s", "entered", "held", "is_open", "left", "refused", "waiting")
 
-    def __init__(self, group: Group, begins: Begins) -> None:
-        self.group = group
-        self.begins = begins
+    def __init__(self, declared: Declared) -> None:
+        self.declared = declared
         self.is_open = True
         self.delay_s = 0.0
         self.entered = 0
@@ -94,6 +59,10 @@ class Gate:
         self.held = 0
         self.refused = 0
         self.waiting = 0
+
+    @property
+    def group(self) -> Group:
+        return self.declared.group
 
     @property
     def in_flight(self) -> int:
@@ -185,15 +154,20 @@ class Admission:
         self._turn: Turn | None = None
         self.overdue_s = math.inf
         self.on_overdue: Callable[[], None] = lambda: None
-        self.gates = {path: Gate(group, begins) for path, (group, begins) in _PATHS.items()}
+        self.gates: dict[str, Gate] = {}
 
-    def document(self, routers: Sequence[ExpressRouter]) -> None:
-        """Add the refusal to what the docs say of every route that has a gate."""
+    def guard(self, routers: Sequence[ExpressRouter]) -> None:
+        """Give every path whose routes ask for it a gate, and add the refusal to what the docs say of them."""
         for router in routers:
-            router.routes[:] = [
-                replace(route, errors=(*route.errors, Throttled)) if route.path in self.gates else route
-                for route in router.routes
-            ]
+            router.routes[:] = [self._guarded(route) for route in router.routes]
+
+    def _guarded(self, route: Route) -> Route:
+        declared = route.traits.admission
+        if declared is None:
+            return route
+        if self.gates.setdefault(route.path, Gate(declared)).declared != declared:
+            raise ValueError(f"{route.path}: the routes of one path are admitted alike")
+        return replace(route, errors=(*route.errors, Throttled))
 
     # The hot path.
 
@@ -237,7 +211,9 @@ class Admission:
         delays_s = {group: self.controller.delay_s(group) for group in Group}
         for gate in self.gates.values():
             gate.delay_s = delays_s[gate.group]
-            gate.is_open = gate.delay_s <= 0 and not (is_shedding and gate.begins is not Begins.NEVER)
+            gate.is_open = gate.delay_s <= 0 and not (
+                is_shedding and gate.declared.begins is not Begins.NEVER
+            )
 
     def take_longest_turn_s(self) -> float:
         return 0.0 if self._turn is None else self._turn.take_longest_s()
@@ -258,7 +234,7 @@ class Admission:
         delay_s, state = gate.delay_s, self.controller.state
         is_refused = delay_s > self._wait_s_max or self._wait_s_max <= 0
         pause_s = min(delay_s, max(0.0, self._wait_s_max))
-        block_s = _block_s(request) if pause_s >= 1 else None  # Deadlines are whole seconds.
+        block_s = _block_s(gate, request) if pause_s >= 1 else None  # Deadlines are whole seconds.
         is_too_late = block_s is not None and block_s < pause_s
         gate.held += 1
         gate.waiting += 1
@@ -267,7 +243,9 @@ class Admission:
         finally:
             gate.waiting -= 1
         if is_too_late:
-            raise Waiting("the server holds requests back for longer than this one may wait", retry_after_s=1)
+            raise HeldTooLong(
+                "the server holds requests back for longer than this one may wait", retry_after_s=1
+            )
         if is_refused:
             gate.refused += 1
             raise Throttled(state, retry_after_s=math.ceil(delay_s))
@@ -280,23 +258,16 @@ async def _refuse_next_turn(refusal: Throttled) -> None:
 
 
 def _begins_work(gate: Gate, request: Request) -> bool:
-    return gate.begins is Begins.ALWAYS or (
-        gate.begins is Begins.IF_PUBLIC and b"public=" in request.query_string
-    )
+    begins = gate.declared.begins
+    return begins is Begins.ALWAYS or (begins is Begins.IF_PUBLIC and b"public=" in request.query_string)
 
 
-def _block_s(request: Request) -> float | None:
+def _block_s(gate: Gate, request: Request) -> float | None:
     """The seconds that the caller may wait; None where it cannot say so, and for one that waits without limit."""
+    if gate.declared.wait_s is None:
+        return None
     try:
-        block_s = _asked_s(request)
-    except ValidationError:
+        block_s = gate.declared.wait_s(request)
+    except ValueError:
         return None  # The handler says what is wrong with it.
     return float(min(block_s, _BLOCK_S_MAX)) if block_s is not None and block_s > 0 else None
-
-
-def _asked_s(request: Request) -> int | None:
-    if request.path == "/v1/acquire":
-        return AcquireRequest.model_validate_json(request.body).block_seconds
-    if _PATHS[request.path][0] is Group.CONSUMER and request.body:
-        return DequeueRequest.model_validate_json(request.body).wait_seconds
-    return None

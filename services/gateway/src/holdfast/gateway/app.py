@@ -1,5 +1,6 @@
 """The gateway: the plane in one process over one store, or the doors of a plane that runs as several."""
 
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
 from fastapi import FastAPI
@@ -11,31 +12,36 @@ from holdfast.gateway.backpressure import Backpressure
 from holdfast.gateway.plane import parts_of_plane
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.gateway.split import create_split_app
-from holdfast.storage.hosting import build_store_app
+from holdfast.storage.hosting import Part, build_store_app
 from holdfast.storage.port import Store
 from holdfast.txn.layers import Layers, open_layers
 
 
-def create_app(settings: GatewaySettings, role: Role = Role.ALL) -> FastAPI:
-    """All services in this process, or with `Role.GATEWAY` none of them: they are where the settings say."""
+def create_app(
+    settings: GatewaySettings, role: Role = Role.ALL, parts: Sequence[Part[Layers]] = ()
+) -> FastAPI:
+    """All services in this process, or with `Role.GATEWAY` none of them: they are where the settings say.
+
+    `parts` join those of the plane; a gateway alone takes no more of them than their routes.
+    """
     if role is Role.GATEWAY:
         check_role(settings, role)
-        return create_split_app(settings)
+        return create_split_app(settings, parts)
     drain = Drain()
     registry = Registry()
-    parts = parts_of_plane(settings, drain, registry)
+    served = [*parts_of_plane(settings, drain, registry), *parts]
 
     def layers(store: Store) -> AbstractAsyncContextManager[Layers]:
         return open_layers(store, settings, Role.ALL, registry, on_lease_end=drain.lease_ended)
 
     if settings.qrf_disabled:
-        return build_store_app("gateway", settings, parts, layers, drain=drain, registry=registry)
+        return build_store_app("gateway", settings, served, layers, drain=drain, registry=registry)
     backpressure = Backpressure(settings, registry)
-    backpressure.admission.document([router for part in parts for router in part.routers])
+    backpressure.admission.guard([router for part in served for router in part.routers])
     return build_store_app(
         "gateway",
         settings,
-        [*parts, backpressure],
+        [*served, backpressure],
         layers,
         drain=drain,
         registry=registry,

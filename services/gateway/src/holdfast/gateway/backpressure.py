@@ -9,13 +9,14 @@ from typing import Final
 
 from holdfast.common.background import background
 from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.traits import Group
 from holdfast.common.logging import get_logger
 from holdfast.common.metrics import Registry
 from holdfast.common.settings import PlaneSettings
 from holdfast.gateway.admission import Admission
 from holdfast.gateway.limits import controller_of, turn_budget_s
 from holdfast.gateway.load_sample import HostFigures, HostProbe, LoadSample
-from holdfast.gateway.pressure import Controller, Group, State, Transition
+from holdfast.gateway.pressure import Controller, State, Transition
 
 _STATE_NUMBERS: Final = {state: float(number) for number, state in enumerate(State)}
 

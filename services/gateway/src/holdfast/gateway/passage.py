@@ -19,6 +19,7 @@ from holdfast.common.express.message import (
     taken_apart,
 )
 from holdfast.common.express.route import Route
+from holdfast.common.express.traits import Duration
 from holdfast.common.express.wire import may_have_body
 from holdfast.common.internal_identity import RESERVED_PREFIX, Signer
 from holdfast.common.tracing import TRACEPARENT, TRACESTATE, Span, current_span
@@ -26,9 +27,9 @@ from holdfast.common.upstream.errors import UpstreamTimeout, UpstreamUnavailable
 from holdfast.common.upstream.peer import OnCalledOff
 from holdfast.common.upstream.port import RequestStream, UpstreamAnswer
 from holdfast.common.upstream.service import ServiceClient
+from holdfast.gateway.affinity import Affinity
 from holdfast.gateway.giving_back import GivingBack
 from holdfast.gateway.repetition import Repetition
-from holdfast.gateway.routing import Affinity, is_endless, is_repeatable, may_wait
 
 ANSWER_S_MAX: Final = 60.0
 """For calls that do not wait for anything but the store."""
@@ -65,7 +66,7 @@ class Passage:
         client: ServiceClient,
         signer: Signer,
         drain: Drain,
-        affinity: Affinity,
+        affinity: Affinity | None,
         *,
         giving_back: GivingBack | None = None,
         repetition: Repetition | None = None,
@@ -78,9 +79,9 @@ class Passage:
         self._signer = signer
         self._drain = drain
         self._affinity = affinity if len(client.peers) > 1 else None
-        self._repeatable = frozenset(method for method in route.methods if is_repeatable(route.path, method))
-        self._deadline_s = None if may_wait(route.path) else ANSWER_S_MAX
-        self._is_endless = is_endless(route.path)
+        self._repeatable = route.traits.repeatable
+        self._deadline_s = ANSWER_S_MAX if route.traits.duration.has_deadline else None
+        self._is_endless = route.traits.duration is Duration.ENDLESS
 
     def route(self) -> Route:
         """The declaration of the service, with this passage in the place of its handlers."""
@@ -159,7 +160,7 @@ class Passage:
         return b"%bx-correlation-id: %b\r\nx-holdfast-internal: %b\r\n" % (
             passed_on(request, current_span.get()),
             request.correlation_id.encode("ascii"),
-            self._signer.sign(request.method, target, body, request.peer_certificate),
+            self._signer.sign(request.method, target, body, request.principal.certificate),
         )
 
     def _answer(

@@ -7,16 +7,13 @@ with its closing delimiter, as if its service had ended it. The call behind is c
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from functools import wraps
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from holdfast.common.drain import Drain, Draining, Waits
 from holdfast.common.express.message import AnyAnswer, Header, Request, StreamAnswer
 from holdfast.common.express.route import Route
 from holdfast.common.express.stream import close
-from holdfast.gateway.routing import is_endless, may_wait
-
-_FINITE: Final = frozenset({"/v1/query"})
-"""It may take long, but it is working all the time and comes to an end."""
+from holdfast.common.express.traits import Duration
 
 
 class Ending(NamedTuple):
@@ -35,7 +32,7 @@ class PassageEnds:
 
     def ended(self, route: Route) -> Route:
         """The same route, whose answers are neither waited for nor passed on longer than the gateway lives."""
-        if not may_wait(route.path) or route.path in _FINITE:
+        if not route.traits.duration.ends_with_drain:
             return route
         passed = route.handler
 
@@ -47,7 +44,7 @@ class PassageEnds:
             except Draining:
                 self._drain.refuse_new_work()
                 raise
-            if isinstance(answer, StreamAnswer) and is_endless(route.path):
+            if isinstance(answer, StreamAnswer) and route.traits.duration is Duration.ENDLESS:
                 return self._ended_stream(answer)
             return answer
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Final
 
+from holdfast.common.express.traits import Group
 from holdfast.gateway.load_sample import InFlight, LoadSample
 
 HEALTHY_PERCENT_BELOW: Final = 10.0
@@ -27,16 +28,6 @@ class State(StrEnum):
     SOFT_ARM = "soft_arm"
     ENGAGED = "engaged"
     RECOVERY = "recovery"
-
-
-class Group(StrEnum):
-    """Requests that are held back together."""
-
-    PRODUCER = "producer"
-    CONSUMER = "consumer"
-    ACK = "ack"
-    LOCK = "lock"
-    QUERY = "query"
 
 
 class Scope(Enum):

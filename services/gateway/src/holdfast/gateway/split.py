@@ -1,41 +1,45 @@
 """The gateway alone in its process: the doors of all services, each of them a passage to another process."""
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
 
 from holdfast.common.app import build_app
 from holdfast.common.drain import Drain
-from holdfast.common.express.route import INTERNAL_PREFIX, Route
+from holdfast.common.express.route import Route
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.health import Health
 from holdfast.common.metrics import Registry
+from holdfast.common.principal import Permission
 from holdfast.common.role import Role
 from holdfast.common.upstream.peers import Peers
+from holdfast.gateway.affinity import Affinity
 from holdfast.gateway.backpressure import Backpressure
-from holdfast.gateway.batch_passage import KEEPALIVE_BATCH_PATH, BatchPassage
+from holdfast.gateway.divided_passage import DividedPassage
 from holdfast.gateway.giving_back import GivingBack
 from holdfast.gateway.passage import Passage
 from holdfast.gateway.passage_end import PassageEnds
 from holdfast.gateway.plane import declared_routers
 from holdfast.gateway.repetition import Repetition
-from holdfast.gateway.routing import Affinity, service_of
 from holdfast.gateway.settings import GatewaySettings
-from holdfast.gateway.tc_gate import tc_gate
 from holdfast.gateway.unfinished import Unfinished
+from holdfast.storage.hosting import Part
+from holdfast.txn.layers import Layers
+from holdfast.txn.tc_access import TcAccess
 
 
-def create_split_app(settings: GatewaySettings) -> FastAPI:
+def create_split_app(settings: GatewaySettings, parts: Sequence[Part[Layers]] = ()) -> FastAPI:
+    """`parts` bring routes beside those of the plane; what is behind them runs elsewhere."""
     drain = Drain()
     registry = Registry()
     peers = Peers(settings, Role.GATEWAY, registry)
-    declared = declared_routers(settings)
+    declared = [*declared_routers(settings), *(router for part in parts for router in part.routers)]
     unfinished = Unfinished(drain, registry)
     routers = Passages(settings, peers, drain, unfinished, registry).routers(declared)
     backpressure = None if settings.qrf_disabled else Backpressure(settings, registry)
     if backpressure is not None:
-        backpressure.admission.document(routers)
+        backpressure.admission.guard(routers)
     health = Health(drain=drain, is_unready_while_draining=settings.readyz_drain)
     peers.add_checks(health)
 
@@ -55,7 +59,7 @@ def create_split_app(settings: GatewaySettings) -> FastAPI:
         health=health,
         drain=drain,
         registry=registry,
-        identify=tc_gate(settings),
+        identify=TcAccess.of(settings).guard(),  # Where TLS ends: the process behind may have none.
         admit=None if backpressure is None else backpressure.admission.admit,
         leave=None if backpressure is None else backpressure.admission.leave,
     )
@@ -100,9 +104,18 @@ class Passages:
         return routers
 
     def _passage(self, route: Route) -> Passage:
-        assert not route.path.startswith(INTERNAL_PREFIX), f"{route.path} is not for clients"
-        service = service_of(route.path)
+        traits, service = route.traits, route.traits.service
+        if service is None or traits.permission is Permission.INTERNAL:
+            raise ValueError(f"{route.path}: a gateway serves routes for clients that name their service")
         peers = self._peers
+        client, signer = peers.clients[service], peers.signer
+        affinity = None if traits.affinity is None else Affinity(traits.affinity, self._namespace_default)
+        if traits.divide is not None:
+            if affinity is None or route.undo is not None or route.repeat is not None:
+                raise ValueError(
+                    f"{route.path}: what is divided needs an affinity, and knows no undo or repeat"
+                )
+            return DividedPassage(route, client, signer, self._drain, affinity, traits.divide)
         giving_back = repetition = None
         if route.undo is not None:
             giving_back = GivingBack(
@@ -110,13 +123,12 @@ class Passages:
             )
         if route.repeat is not None:
             repetition = Repetition(route.repeat, service.value, self._unfinished, self._repeated)
-        kind = BatchPassage if route.path == KEEPALIVE_BATCH_PATH else Passage
-        return kind(
+        return Passage(
             route,
-            peers.clients[service],
-            peers.signer,
+            client,
+            signer,
             self._drain,
-            Affinity(service, self._namespace_default),
+            affinity,
             giving_back=giving_back,
             repetition=repetition,
         )

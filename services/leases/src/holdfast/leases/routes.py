@@ -9,6 +9,7 @@ from holdfast.common.drain import Drain, Draining
 from holdfast.common.errors import HoldfastError, InvalidBody
 from holdfast.common.express.message import Answer, HandOver, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.traits import ALL_METHODS, Admission, Begins, Duration, Group
 from holdfast.common.express.undo import Repeat
 from holdfast.common.fields import (
     InvalidFencingToken,
@@ -22,6 +23,7 @@ from holdfast.common.fields import (
 from holdfast.common.ids import is_xid, uuid7
 from holdfast.common.names import InvalidKey, InvalidNamespace, MissingKey, spelled_key, stored_key
 from holdfast.common.operation_metrics import OK
+from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.wire_errors import error_members
 from holdfast.leases.errors import (
@@ -35,6 +37,7 @@ from holdfast.leases.errors import (
 )
 from holdfast.leases.grant import Wish
 from holdfast.leases.keepalive_batch import Outcome, Renewal
+from holdfast.leases.keepalive_division import KeepaliveDivision
 from holdfast.leases.metrics import LeaseMetrics
 from holdfast.leases.schemas import (
     AcquireAnswer,
@@ -74,6 +77,7 @@ _BAD_CLAIM = (
     InvalidFencingToken,
 )
 _NO_LEASE = (LeaseRequired, LeaseExpired, FencingMismatch, TxnMismatch)
+_HELD = Admission(Group.LOCK)
 
 
 class LeaseRoutes:
@@ -92,7 +96,7 @@ class LeaseRoutes:
         self.router = self._declare()
 
     def _declare(self) -> ExpressRouter:
-        router = ExpressRouter(tags=("leases",))
+        router = ExpressRouter(tags=("leases",), service=Role.LEASES, affinity="key")
         router.add(
             "/v1/acquire",
             self.acquire,
@@ -114,6 +118,8 @@ class LeaseRoutes:
             response_headers={**_TOKEN, "X-Key-Version": "The committed version of the key."},
             body_limit_error=InvalidBody,
             undo=UNDO_ACQUIRE,
+            admission=Admission(Group.LOCK, Begins.ALWAYS, _asked_wait_s),
+            duration=Duration.WAITING,
         )
         self._keepalive = router.add(
             "/v1/keepalive",
@@ -127,6 +133,8 @@ class LeaseRoutes:
             response_headers=_TOKEN,
             body_limit_error=InvalidBody,
             is_parsed_by_handler=True,
+            admission=_HELD,
+            repeatable=ALL_METHODS,
         )
         router.add(
             "/v1/keepalive/batch",
@@ -142,6 +150,9 @@ class LeaseRoutes:
             },
             body_limit_error=InvalidBody,
             is_parsed_by_handler=True,
+            admission=_HELD,
+            repeatable=ALL_METHODS,
+            divide=KeepaliveDivision(),
         )
         self._release = router.add(
             "/v1/release",
@@ -155,6 +166,7 @@ class LeaseRoutes:
             body_limit_error=InvalidBody,
             is_parsed_by_handler=True,
             repeat=Repeat(),
+            admission=_HELD,
         )
         router.add(
             "/v1/describe",
@@ -172,7 +184,7 @@ class LeaseRoutes:
         self._drain.refuse_new_work()
         if not body.owner:
             raise MissingOwner("owner is required")
-        owner = owner_of(body.owner, request.peer_certificate)
+        owner = owner_of(body.owner, request.principal)
         spelled = spelled_key(body.key or request.query("key") or "", namespace) or uuid7()
         wish = Wish(
             Member(namespace, stored_key(spelled)),
@@ -309,6 +321,10 @@ class LeaseRoutes:
         if asked_s > 0:
             return asked_s
         return 0 if asked_s == -1 else max(self._acquire_block_s, 0)
+
+
+def _asked_wait_s(request: Request) -> int | None:
+    return AcquireRequest.model_validate_json(request.body).block_seconds
 
 
 def _joined_txn(text: str) -> str:

@@ -10,6 +10,7 @@ from holdfast.common.express.message import Answer, Header, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.undo import Undo
 from holdfast.common.names import stored_key
+from holdfast.common.principal import Permission
 from holdfast.leases.service import LeaseService
 from holdfast.storage.resource import Member
 
@@ -60,7 +61,7 @@ class WithdrawalRoutes:
     service: LeaseService
 
     def __init__(self) -> None:
-        self.router = ExpressRouter(tags=("internal",))
+        self.router = ExpressRouter(tags=("internal",), permission=Permission.INTERNAL)
         self.router.add(
             WITHDRAW_PATH, self.withdraw, request_model=WithdrawRequest, response_model=WithdrawAnswer
         )

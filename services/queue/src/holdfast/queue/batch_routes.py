@@ -6,7 +6,7 @@ from pydantic_core import from_json
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.message import JSON_HEADERS, Answer, AnyAnswer, Request, json_answer
-from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.traits import Duration
 from holdfast.common.express.undo import Repeat
 from holdfast.common.names import InvalidNamespace
 from holdfast.common.settings import PlaneSettings
@@ -25,13 +25,17 @@ from holdfast.queue.metrics import QueueMetrics
 from holdfast.queue.multipart_header import InvalidContentType, MultipartError, boundary_of
 from holdfast.queue.multipart_intake import take_batch
 from holdfast.queue.routes import (
+    ACKS,
     BAD_NAMES,
     CONSUMER_ERRORS,
     CONSUMER_QUERY,
+    CONSUMES,
+    PRODUCES,
     QUERY,
     UNBOUNDED,
     MessageRoutes,
     delivered,
+    queue_router,
 )
 from holdfast.queue.schemas import (
     BATCH_CONTENT,
@@ -58,7 +62,7 @@ class BatchRoutes:
         self._metrics = metrics
         self._namespace_default = settings.namespace_default
         self._single = single
-        self.router = ExpressRouter(tags=("queue",))
+        self.router = queue_router()
         self._declare()
 
     def _declare(self) -> None:
@@ -72,6 +76,7 @@ class BatchRoutes:
             summary="Put many messages into queues in one commit: multipart, `meta` and `payload` in turn.",
             query_parameters=QUERY,
             body_limit_bytes=UNBOUNDED,
+            admission=PRODUCES,
         )
         self.router.add(
             "/v1/queue/dequeueBatch",
@@ -84,6 +89,8 @@ class BatchRoutes:
             query_parameters=CONSUMER_QUERY,
             is_body_optional=True,
             undo=UNDO_DELIVERY,
+            admission=CONSUMES,
+            duration=Duration.WAITING,
         )
         self.router.add(
             "/v1/queue/ackBatch",
@@ -94,6 +101,7 @@ class BatchRoutes:
             summary="Remove many messages; each result stands for itself.",
             request_example={"queue": "orders", "messages": [{"message_id": "…", "lease_id": "…"}]},
             repeat=Repeat(_acked_before),
+            admission=ACKS,
         )
 
     async def enqueue(self, request: Request, body: None) -> Answer:

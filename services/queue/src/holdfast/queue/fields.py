@@ -203,7 +203,7 @@ def dequeue_order(
     page_size = _number(request, "page_size", body.page_size)
     return DequeueOrder(
         QueueAddress(_namespace(request, body, namespace_default), queue_name(spelled)),
-        owner_of(owner, request.peer_certificate),
+        owner_of(owner, request.principal),
         _wait_s(_number(request, "wait_seconds", body.wait_seconds)),
         seconds(_number(request, "visibility_timeout_seconds", body.visibility_timeout_seconds)),
         min(max(page_size, 1), count_max),

@@ -10,7 +10,7 @@ from pydantic_core import from_json, to_json
 from holdfast.common.drain import Draining, Waits
 from holdfast.common.errors import InvalidBody
 from holdfast.common.express.message import Answer, Header, Request, StreamAnswer, json_answer
-from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.traits import ALL_METHODS, Duration
 from holdfast.common.settings import PlaneSettings
 from holdfast.queue.errors import BatchTooLarge, InvalidPolicy
 from holdfast.queue.fields import address_of
@@ -23,7 +23,7 @@ from holdfast.queue.messages import (
     Policy,
     QueueAddress,
 )
-from holdfast.queue.routes import BAD_NAMES, QUERY
+from holdfast.queue.routes import BAD_NAMES, QUERY, queue_router
 from holdfast.queue.schemas import (
     DeadLetterChoice,
     DeadLettersAnswer,
@@ -61,7 +61,7 @@ class InspectionRoutes:
     def __init__(self, settings: PlaneSettings, waits: Waits) -> None:
         self._namespace_default = settings.namespace_default
         self._waits = waits
-        self.router = ExpressRouter(tags=("queue",))
+        self.router = queue_router()
         self._declare_looks()
         self._declare_policy()
         self._declare_dead_letters()
@@ -77,6 +77,7 @@ class InspectionRoutes:
             request_example=_EXAMPLE,
             query_parameters=_QUERY,
             is_body_optional=True,
+            repeatable=ALL_METHODS,
         )
         self.router.add(
             "/v1/queue/watch",
@@ -89,6 +90,7 @@ class InspectionRoutes:
             request_example=_EXAMPLE,
             query_parameters=_QUERY,
             is_body_optional=True,
+            duration=Duration.ENDLESS,
         )
         self.router.add(
             "/v1/queue/peek",
@@ -100,6 +102,7 @@ class InspectionRoutes:
             request_example={**_EXAMPLE, "limit": 10, "payloads": True},
             query_parameters=_QUERY,
             is_body_optional=True,
+            repeatable=ALL_METHODS,
         )
 
     def _declare_policy(self) -> None:
@@ -141,6 +144,7 @@ class InspectionRoutes:
             request_example={**_EXAMPLE, "limit": 100, "after": ""},
             query_parameters=_QUERY,
             is_body_optional=True,
+            repeatable=ALL_METHODS,
         )
         self.router.add(
             "/v1/queue/dlq/redrive",

@@ -18,8 +18,10 @@ from holdfast.common.express.message import (
     json_answer,
 )
 from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.traits import Admission, Begins, Duration, Group
 from holdfast.common.express.undo import Repeat
 from holdfast.common.names import InvalidNamespace
+from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
 from holdfast.queue.errors import (
     InvalidTxn,
@@ -90,8 +92,23 @@ _SETTLE_ERRORS: Final = (
     *(MissingFields, InvalidQueueKey, InvalidNamespace, MessageNotFound, MessageLeaseMismatch),
     *(MessageLeaseExpired, MetadataChanged, StateNotFound, LeaseRequired, FencingMismatch),
 )
+PRODUCES: Final = Admission(Group.PRODUCER, Begins.ALWAYS)
+ACKS: Final = Admission(Group.ACK)
 _MESSAGE_ID: Final = {"X-Correlation-Id": "That of the message; of the first, when there are several."}
 _CLAIM_EXAMPLE: Final = {"queue": "orders", "message_id": "…", "lease_id": "…", "meta_etag": "…"}
+
+
+def asked_wait_s(request: Request) -> int | None:
+    """What the body of a dequeue says; one without a body waits for ever."""
+    return DequeueRequest.model_validate_json(request.body).wait_seconds if request.body else None
+
+
+CONSUMES: Final = Admission(Group.CONSUMER, Begins.ALWAYS, asked_wait_s)
+
+
+def queue_router() -> ExpressRouter:
+    """For endpoints that are about one queue."""
+    return ExpressRouter(tags=("queue",), service=Role.QUEUE, affinity="queue")
 
 
 class MessageRoutes:
@@ -105,7 +122,7 @@ class MessageRoutes:
         self._dequeue_count_max = settings.queue_dequeue_batch_max
         self._drain = drain
         self._waits = waits
-        self.router = ExpressRouter(tags=("queue",))
+        self.router = queue_router()
         self._declare_in()
         self._declare_out()
         self._declare_settlement()
@@ -122,21 +139,33 @@ class MessageRoutes:
             query_parameters=QUERY,
             request_headers={"X-Correlation-Id": "Stays with the message for its whole life."},
             body_limit_bytes=UNBOUNDED,
+            admission=PRODUCES,
         )
 
     def _declare_out(self) -> None:
-        for path, handler, summary in (
-            ("/v1/queue/dequeue", self.dequeue, "Take the next message, waiting for it if asked to."),
-            ("/v1/queue/dequeueWithState", self.dequeue_with_state, "The same, with a lease on its state."),
-            ("/v1/queue/subscribe", self.subscribe, "Take message after message in one answer that goes on."),
+        for path, handler, duration, summary in (
+            ("dequeue", self.dequeue, Duration.WAITING, "Take the next message, waiting for it if asked to."),
             (
-                "/v1/queue/subscribeWithState",
+                "dequeueWithState",
+                self.dequeue_with_state,
+                Duration.WAITING,
+                "The same, with a lease on its state.",
+            ),
+            (
+                "subscribe",
+                self.subscribe,
+                Duration.ENDLESS,
+                "Take message after message in one answer that goes on.",
+            ),
+            (
+                "subscribeWithState",
                 self.subscribe_with_state,
+                Duration.ENDLESS,
                 "The same, with leases on their state.",
             ),
         ):
             self.router.add(
-                path,
+                f"/v1/queue/{path}",
                 handler,
                 request_model=DequeueRequest,
                 response_content=DELIVERY_CONTENT,
@@ -147,6 +176,8 @@ class MessageRoutes:
                 response_headers=_MESSAGE_ID,
                 is_body_optional=True,
                 undo=UNDO_DELIVERY,
+                admission=CONSUMES,
+                duration=duration,
             )
 
     def _declare_settlement(self) -> None:
@@ -160,6 +191,7 @@ class MessageRoutes:
             request_example=_CLAIM_EXAMPLE,
             response_headers=_MESSAGE_ID,
             repeat=Repeat(_acked_before),
+            admission=ACKS,
         )
         self.router.add(
             "/v1/queue/nack",
@@ -171,6 +203,7 @@ class MessageRoutes:
             request_example={**_CLAIM_EXAMPLE, "delay_seconds": 5, "last_error": {"detail": "try later"}},
             response_headers=_MESSAGE_ID,
             repeat=Repeat(),
+            admission=ACKS,
         )
         self.router.add(
             "/v1/queue/extend",
@@ -181,6 +214,7 @@ class MessageRoutes:
             summary="Keep the message for longer, from now on.",
             request_example={**_CLAIM_EXAMPLE, "extend_by_seconds": 30},
             response_headers=_MESSAGE_ID,
+            admission=ACKS,
         )
 
     async def enqueue(self, request: Request, body: None) -> Answer:

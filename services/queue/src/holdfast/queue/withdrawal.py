@@ -9,6 +9,7 @@ from pydantic_core import from_json, to_json
 from holdfast.common.express.message import Answer, Header, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.undo import Undo
+from holdfast.common.principal import Permission
 from holdfast.queue.framing import CONTENT_TYPE
 from holdfast.queue.messages import QueueAddress
 from holdfast.queue.service import QueueService
@@ -103,7 +104,7 @@ class GiveBackRoutes:
     service: QueueService
 
     def __init__(self) -> None:
-        self.router = ExpressRouter(tags=("internal",))
+        self.router = ExpressRouter(tags=("internal",), permission=Permission.INTERNAL)
         self.router.add(
             GIVE_BACK_PATH, self.give_back, request_model=GiveBackRequest, response_model=GiveBackAnswer
         )

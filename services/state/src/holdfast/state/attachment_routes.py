@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 
 from holdfast.common.express.message import Answer, AnyAnswer, Header, Request, StreamAnswer, json_answer
-from holdfast.common.express.router import ExpressRouter
 from holdfast.common.fields import MissingLease, fencing_token, is_true, key_of, namespace_of
 from holdfast.common.settings import PlaneSettings
 from holdfast.state.attachment_fields import (
@@ -15,7 +14,18 @@ from holdfast.state.attachment_fields import (
     upload_of,
 )
 from holdfast.state.attachments import AttachmentService, Selector
-from holdfast.state.declarations import BAD_CLAIM, BAD_NAMES, CLAIM, NO_LEASE, PUBLIC, QUERY, TOKEN, VERSION
+from holdfast.state.declarations import (
+    BAD_CLAIM,
+    BAD_NAMES,
+    CLAIM,
+    NO_LEASE,
+    PUBLIC,
+    QUERY,
+    READS,
+    TOKEN,
+    VERSION,
+    state_router,
+)
 from holdfast.state.errors import (
     AttachmentNotFound,
     AttachmentTooLarge,
@@ -45,7 +55,7 @@ class AttachmentRoutes:
     def __init__(self, settings: PlaneSettings, metrics: AttachmentMetrics) -> None:
         self._namespace_default = settings.namespace_default
         self._metrics = metrics
-        self.router = ExpressRouter(tags=("attachments",))
+        self.router = state_router("attachments", admission=READS)
         self._declare_all()
         self._declare_one()
 

@@ -2,8 +2,11 @@
 
 from typing import Final
 
+from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.traits import Admission, Begins, Group
 from holdfast.common.fields import InvalidFencingToken, MissingFencingToken, MissingLease
 from holdfast.common.names import InvalidKey, InvalidNamespace, MissingKey
+from holdfast.common.role import Role
 from holdfast.state.errors import EtagMismatch, InvalidVersion, VersionConflict
 from holdfast.storage.leasing import FencingMismatch, LeaseExpired, LeaseRequired, MissingTxn, TxnMismatch
 
@@ -25,3 +28,12 @@ BAD_NAMES: Final = (InvalidNamespace, InvalidKey, MissingKey)
 BAD_CLAIM: Final = (MissingLease, MissingTxn, MissingFencingToken, InvalidFencingToken)
 NO_LEASE: Final = (LeaseRequired, LeaseExpired, FencingMismatch, TxnMismatch)
 CAS: Final = (InvalidVersion, VersionConflict, EtagMismatch)
+
+WRITES: Final = Admission(Group.LOCK)
+"""With a lease, whose acquire was admitted."""
+READS: Final = Admission(Group.LOCK, Begins.IF_PUBLIC)
+
+
+def state_router(tag: str, *, admission: Admission | None = None) -> ExpressRouter:
+    """For endpoints that are about one key."""
+    return ExpressRouter(tags=(tag,), service=Role.STATE, affinity="key", admission=admission)

@@ -4,10 +4,10 @@ from pydantic import BaseModel, ConfigDict
 
 from holdfast.common.errors import InvalidBody
 from holdfast.common.express.message import Answer, Header, Request, json_answer
-from holdfast.common.express.router import ExpressRouter
 from holdfast.common.fields import namespace_of
 from holdfast.common.names import InvalidNamespace
 from holdfast.common.settings import PlaneSettings
+from holdfast.state.declarations import state_router
 from holdfast.state.errors import InvalidNamespaceRequest, NamespaceConfigConflict
 from holdfast.state.namespace_config import FALLBACK_ENGINES, PREFERRED_ENGINES, NamespaceService
 from holdfast.storage.layers_pb2 import NamespaceConfig
@@ -41,7 +41,7 @@ class NamespaceRoutes:
 
     def __init__(self, settings: PlaneSettings) -> None:
         self._namespace_default = settings.namespace_default
-        self.router = ExpressRouter(tags=("query",))
+        self.router = state_router("query")
         etag = {"ETag": "Of the stored configuration; none before one was stored."}
         self.router.add(
             "/v1/namespace",

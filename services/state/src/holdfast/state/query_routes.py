@@ -6,12 +6,13 @@ from pydantic import BaseModel, ConfigDict
 
 from holdfast.common.errors import InvalidBody
 from holdfast.common.express.message import Answer, AnyAnswer, Header, Request, StreamAnswer, json_answer
-from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.traits import ALL_METHODS, Admission, Begins, Duration, Group
 from holdfast.common.fields import namespace_of
 from holdfast.common.ids import uuid7
 from holdfast.common.names import InvalidNamespace
 from holdfast.common.settings import PlaneSettings
 from holdfast.lql.errors import InvalidSelector
+from holdfast.state.declarations import state_router
 from holdfast.state.errors import (
     IndexUnavailable,
     InvalidCursor,
@@ -76,7 +77,7 @@ class QueryRoutes:
     def __init__(self, settings: PlaneSettings, metrics: IndexMetrics) -> None:
         self._metrics = metrics
         self._namespace_default = settings.namespace_default
-        self.router = ExpressRouter(tags=("query",))
+        self.router = state_router("query")
         self._declare()
 
     def _declare(self) -> None:
@@ -112,6 +113,9 @@ class QueryRoutes:
             body_limit_error=InvalidBody,
             is_body_optional=True,
             is_parsed_by_handler=True,
+            admission=Admission(Group.QUERY, Begins.ALWAYS),
+            repeatable=ALL_METHODS,
+            duration=Duration.LONG,
         )
         self._flush = self.router.add(
             "/v1/index/flush",

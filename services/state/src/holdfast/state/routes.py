@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 from holdfast.common.errors import InvalidBody
 from holdfast.common.express.message import Answer, AnyAnswer, Header, Request, StreamAnswer, json_answer
-from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.traits import ALL_METHODS
 from holdfast.common.fields import fencing_token, is_true, key_of, namespace_of
 from holdfast.common.json_text import compact
 from holdfast.common.settings import PlaneSettings
@@ -19,7 +19,10 @@ from holdfast.state.declarations import (
     NO_LEASE,
     PUBLIC,
     QUERY,
+    READS,
     VERSION,
+    WRITES,
+    state_router,
 )
 from holdfast.state.errors import (
     DocumentTooLarge,
@@ -71,7 +74,7 @@ class StateRoutes:
     def __init__(self, settings: PlaneSettings) -> None:
         self._namespace_default = settings.namespace_default
         self._json_bytes_max = settings.json_bytes_max
-        self.router = ExpressRouter(tags=("state",))
+        self.router = state_router("state")
         self._declare()
 
     def _declare(self) -> None:
@@ -84,6 +87,8 @@ class StateRoutes:
             query_parameters={**QUERY, **PUBLIC},
             request_headers=CLAIM,
             response_headers={**VERSION, "ETag": "SHA-256 of the document, in hex."},
+            admission=READS,
+            repeatable=ALL_METHODS,
         )
         self.router.add(
             "/v1/update",
@@ -105,6 +110,7 @@ class StateRoutes:
             },
             response_headers={**VERSION, "ETag": "SHA-256 of the compacted document, in hex."},
             body_limit_bytes=CHECKED_BY_HANDLER,
+            admission=WRITES,
         )
         self._mutate = self.router.add(
             "/v1/mutate",
@@ -126,6 +132,7 @@ class StateRoutes:
                 "X-Lockd-Mutate-Bytes-Written": "Size of the document after.",
             },
             is_parsed_by_handler=True,
+            admission=WRITES,
         )
         self.router.add(
             "/v1/remove",
@@ -136,6 +143,7 @@ class StateRoutes:
             query_parameters=QUERY,
             request_headers={**CLAIM, **IF},
             response_headers=VERSION,
+            admission=WRITES,
         )
         self._metadata = self.router.add(
             "/v1/metadata",
@@ -151,6 +159,7 @@ class StateRoutes:
             body_limit_bytes=METADATA_BYTES_MAX,
             body_limit_error=InvalidMetadata,
             is_parsed_by_handler=True,
+            admission=WRITES,
         )
 
     async def get(self, request: Request, body: None) -> AnyAnswer:

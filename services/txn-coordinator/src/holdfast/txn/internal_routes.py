@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
+from holdfast.common.principal import Permission
 from holdfast.storage.resource import Decision, Member
 from holdfast.txn.lead import Lead
 from holdfast.txn.remote_lead import DECIDE_PATH, ENLIST_PATH
@@ -49,7 +50,7 @@ class InternalTxnRoutes:
     lead: Lead
 
     def __init__(self) -> None:
-        self.router = ExpressRouter(tags=("internal",))
+        self.router = ExpressRouter(tags=("internal",), permission=Permission.INTERNAL)
         self.router.add(DECIDE_PATH, self._decide, request_model=DecideRequest, response_model=DecideAnswer)
         self.router.add(ENLIST_PATH, self._enlist, request_model=EnlistRequest, response_model=EnlistAnswer)
 

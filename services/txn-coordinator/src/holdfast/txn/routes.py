@@ -6,9 +6,12 @@ from holdfast.common.clock import SystemClock
 from holdfast.common.errors import InvalidBody
 from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.traits import NO_METHODS
 from holdfast.common.fields import parse_int64
 from holdfast.common.ids import is_xid
 from holdfast.common.names import InvalidKey, InvalidNamespace, spelled_key, stored_key, stored_namespace
+from holdfast.common.principal import Permission
+from holdfast.common.role import Role
 from holdfast.storage.port import Store
 from holdfast.storage.resource import MEMBERS_MAX, Member, TooManyParticipants
 from holdfast.txn.decisions import Decisions
@@ -73,7 +76,13 @@ class TxnRoutes:
         self._lead = lead
 
     def _declare(self) -> ExpressRouter:
-        router = ExpressRouter(tags=("transactions",))
+        router = ExpressRouter(
+            tags=("transactions",),
+            service=Role.TXN,
+            affinity="txn_id",
+            repeatable=NO_METHODS,  # All methods do the same here, so GET says nothing.
+            permission=Permission.COORDINATOR_CLIENT,
+        )
         router.add(
             "/v1/txn/decide",
             self.decide,

@@ -8,7 +8,10 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
 from holdfast.common.bundle import read_bundle
+from holdfast.common.express.hooks import Identify
 from holdfast.common.express.message import Request
+from holdfast.common.express.route import Route
+from holdfast.common.principal import Permission
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.trust import is_issued_by, read_trust
 from holdfast.txn.tc_errors import IdentityMissing, TcClientRequired, TcForbidden, TcServerRequired
@@ -37,17 +40,30 @@ class TcAccess:
         """Any certificate for clients of a trusted CA."""
         if not self.is_on:
             return
-        if request.peer_certificate is None:
+        certificate = request.principal.certificate
+        if certificate is None:
             raise TcClientRequired("a client certificate is required here")
-        self._require(request.peer_certificate, ExtendedKeyUsageOID.CLIENT_AUTH)
+        self._require(certificate, ExtendedKeyUsageOID.CLIENT_AUTH)
 
     def require_server(self, request: Request) -> None:
         """A certificate for servers of a trusted CA."""
         if not self.is_on:
             return
-        if request.peer_certificate is None:
+        certificate = request.principal.certificate
+        if certificate is None:
             raise TcServerRequired("a server certificate is required here")
-        self._require(request.peer_certificate, ExtendedKeyUsageOID.SERVER_AUTH)
+        self._require(certificate, ExtendedKeyUsageOID.SERVER_AUTH)
+
+    def guard(self) -> Identify | None:
+        """The check of every request by the permission that its route needs; None when there is nothing to check."""
+        return self._check if self.is_on else None
+
+    def _check(self, route: Route, request: Request) -> None:
+        permission = route.traits.permission
+        if permission is Permission.COORDINATOR_SERVER:
+            self.require_server(request)
+        elif permission is Permission.COORDINATOR_CLIENT:
+            self.require_client(request)
 
     def _require(self, certificate: bytes, use: ObjectIdentifier) -> None:
         uses = self._uses(certificate)
@@ -72,7 +88,8 @@ class TcAccess:
 
 def caller_identity(request: Request) -> str:
     """The node that calls, by its certificate and nothing else."""
-    identity = None if request.peer_certificate is None else server_identity(request.peer_certificate)
+    certificate = request.principal.certificate
+    identity = None if certificate is None else server_identity(certificate)
     if identity is None:
         raise IdentityMissing(f"a server certificate with {SERVER_IDENTITY}<id> is required to be a member")
     return identity

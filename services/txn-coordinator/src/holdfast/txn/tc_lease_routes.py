@@ -5,6 +5,9 @@ from typing import Final
 from holdfast.common.errors import InvalidBody
 from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.traits import NO_METHODS
+from holdfast.common.principal import Permission
+from holdfast.common.role import Role
 from holdfast.txn.election import Election
 from holdfast.txn.election_ballot import NODE_ID_CHARS_MAX, TERM_MAX
 from holdfast.txn.leader_lease import LeaderLease
@@ -41,6 +44,16 @@ _REFUSED = (TcClientRequired, TcForbidden, TcUnavailable)
 _NOT_HELD = (InvalidTerm, TcLeaseActive, *_REFUSED)
 
 
+def coordinator_router() -> ExpressRouter:
+    """For endpoints that coordinators call; all methods do the same there, so GET says nothing."""
+    return ExpressRouter(
+        tags=("coordinators",),
+        service=Role.TXN,
+        repeatable=NO_METHODS,
+        permission=Permission.COORDINATOR_CLIENT,
+    )
+
+
 class TcLeaseRoutes:
     """The endpoints of the election. They answer once there is one."""
 
@@ -53,7 +66,7 @@ class TcLeaseRoutes:
         self._taking_part = election, keeper
 
     def _declare(self) -> ExpressRouter:
-        router = ExpressRouter(tags=("coordinators",))
+        router = coordinator_router()
         router.add(
             "/v1/tc/lease/acquire",
             self.acquire,

@@ -4,7 +4,7 @@ from typing import Final
 
 from holdfast.common.errors import InvalidBody
 from holdfast.common.express.message import Answer, Request, json_answer
-from holdfast.common.express.router import ExpressRouter
+from holdfast.common.principal import Permission
 from holdfast.txn.membership import ANNOUNCE, LEAVE, LEAVE_FANOUT, Membership
 from holdfast.txn.rm_registry import REPLICATE, Change, RmRegistry
 from holdfast.txn.rm_registry_records import Backend
@@ -25,7 +25,7 @@ from holdfast.txn.tc_errors import (
     TcForbidden,
     TcServerRequired,
 )
-from holdfast.txn.tc_lease_routes import ANY_METHOD
+from holdfast.txn.tc_lease_routes import ANY_METHOD, coordinator_router
 from holdfast.txn.tc_schemas import (
     AnnounceAnswer,
     AnnounceRequest,
@@ -38,8 +38,6 @@ from holdfast.txn.tc_schemas import (
 )
 
 BACKEND_HASH_CHARS_MAX: Final = 256
-SERVERS_ONLY: Final = frozenset((ANNOUNCE, LEAVE, "/v1/tc/rm/register", "/v1/tc/rm/unregister"))
-"""Paths for which a client's certificate is not enough."""
 
 _GET_FIRST = ("GET", *(method for method in ANY_METHOD if method != "GET"))
 _NO_SERVER = (TcServerRequired, TcForbidden)
@@ -56,7 +54,7 @@ class TcRoutes:
         self._access = access
         self._membership: Membership
         self._registry: RmRegistry
-        self.router = ExpressRouter(tags=("coordinators",))
+        self.router = coordinator_router()
         self._declare_cluster()
         self._declare_registry()
 
@@ -76,6 +74,7 @@ class TcRoutes:
             errors=(InvalidBody, MissingSelfEndpoint, InvalidSelfEndpoint, *_MEMBERS_ONLY),
             summary="Say that the calling node belongs to the cluster; it is known by its certificate.",
             request_example={"self_endpoint": "https://a:9341"},
+            permission=Permission.COORDINATOR_SERVER,
         )
         self.router.add(
             LEAVE,
@@ -88,6 +87,7 @@ class TcRoutes:
             errors=(InvalidBody, *_MEMBERS_ONLY),
             summary="Say that the calling node no longer belongs to the cluster.",
             request_headers=_LEAVE_HEADER,
+            permission=Permission.COORDINATOR_SERVER,
         )
         self.router.add(
             "/v1/tc/cluster/list",
@@ -120,6 +120,7 @@ class TcRoutes:
                 summary=f"{str(change).capitalize()} who applies decisions on a store, at every member or nowhere.",
                 request_example={"backend_hash": "…", "endpoint": "https://a:9341"},
                 request_headers=_REPLICATE_HEADER,
+                permission=Permission.COORDINATOR_SERVER,
             )
         self.router.add(
             "/v1/tc/rm/list",

@@ -22,13 +22,12 @@ from holdfast.common.express.scope import (
     INLINE_BODY_BYTES,
     IS_OBSERVED,
     IS_PEER_GONE,
-    PEER_CERTIFICATE,
+    PRINCIPAL,
     SPAN,
 )
 from holdfast.common.express.stream import StreamBroken, close, log_broken, pieces
 from holdfast.common.express.wire import checked, header_list
 from holdfast.common.tracing import Span
-from holdfast.common.wire_errors import error_answer
 
 Result = TypeVar("Result")
 
@@ -57,7 +56,7 @@ class ExpressEndpoint:
         except ClientGone:
             return
         except HoldfastError as error:
-            await send_answer(error_answer(error), request_id, send, extra=_LAST)
+            await send_answer(self._route.traits.dialect.answer(error), request_id, send, extra=_LAST)
             return
         request = self._request(scope, collected or b"", request_id)
         chunks = body if collected is None else None
@@ -78,7 +77,7 @@ class ExpressEndpoint:
             scope["headers"],
             body,
             scope["client"],
-            scope["extensions"].get(PEER_CERTIFICATE),
+            scope["extensions"].get(PRINCIPAL),
             request_id,
         )
 

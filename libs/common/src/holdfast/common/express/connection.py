@@ -15,8 +15,9 @@ from holdfast.common.express.hang_up import is_peer_gone
 from holdfast.common.express.lane import Lane
 from holdfast.common.express.message import AnyAnswer, Request
 from holdfast.common.express.route import Route
-from holdfast.common.express.wire import render_refusal
+from holdfast.common.express.wire import render
 from holdfast.common.express.worker import Worker
+from holdfast.common.principal import Principal
 
 # Plain numbers, not an Enum: they are compared several times per request.
 IDLE: Final = 0
@@ -47,7 +48,8 @@ class Connection(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         assert self.parser is not None
         self._http: httptools.HttpRequestParser = self.parser  # uvicorn drops its own at the end.
-        self.peer_certificate: bytes | None = None
+        self.url = b""
+        self.principal: Principal | None = None
         self._limits = self.lane.limits
         self._phase = IDLE
         self._since_s = self.lane.now_s
@@ -72,8 +74,9 @@ class Connection(HttpToolsProtocol):
         lane.connections.add(self)
         ssl_object = transport.get_extra_info("ssl_object")
         if ssl_object is not None:
-            self.peer_certificate = ssl_object.getpeercert(True)
-            if lane.accepts_peer is not None and not lane.accepts_peer(self.peer_certificate or b""):
+            certificate: bytes | None = ssl_object.getpeercert(True)
+            self.principal = Principal.of_certificate(certificate)
+            if lane.accepts_peer is not None and not lane.accepts_peer(certificate or b""):
                 self._phase = REFUSED
                 transport.abort()
                 return
@@ -174,7 +177,9 @@ class Connection(HttpToolsProtocol):
             self._send_refusal(error)
 
     def _send_refusal(self, error: HoldfastError) -> None:
-        self.transport.write(render_refusal(error, correlation_id_of(self.headers), self.lane.common_head))
+        lane = self.lane
+        answer = lane.hooks.dialects.of_target(self.url).answer(error)
+        self.transport.write(render(answer, correlation_id_of(self.headers), lane.common_head, is_last=True))
         self._linger()
 
     def _on_early_response(self) -> None:

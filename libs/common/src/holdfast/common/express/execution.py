@@ -12,7 +12,7 @@ from holdfast.common.express.route import Route
 from holdfast.common.express.stream import begin
 from holdfast.common.logging import current_cid, get_logger, is_debug_on
 from holdfast.common.tracing import Span
-from holdfast.common.wire_errors import error_answer, internal_error_answer
+from holdfast.common.wire_errors import internal_error
 
 STATUS_CLIENT_GONE: Final = 499
 """Counted, never sent: the client hung up before there was an answer."""
@@ -63,12 +63,12 @@ async def execute(
             await begin(answer)
         status = answer.status
     except HoldfastError as error:
-        answer = error_answer(error)
+        answer = route.traits.dialect.answer(error)
         status = answer.status
         code = error.code
     except Exception as error:  # noqa: BLE001 - the edge of the request's task: a defect is logged and hidden
         _log.error("http.handler.failed", method=request.method, path=request.path, exception=error)
-        answer = internal_error_answer()
+        answer = route.traits.dialect.answer(internal_error())
         status = answer.status
         code = HoldfastError.code
     finally:

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from holdfast.common.dialect import Dialects
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
 from holdfast.common.metrics import Counter, Histogram, Registry
 from holdfast.common.tracing import Tracer
+from holdfast.common.wire_errors import ENVELOPE
 
 Admit = Callable[[Route, Request], Awaitable[None] | None]
 """Lets a request in by returning None, delays it by an awaitable, refuses it by raising a HoldfastError."""
@@ -16,7 +18,7 @@ Leave = Callable[[Route], None]
 """The other end of `admit`: called once for every request that was given to it, however it ended."""
 
 Identify = Callable[[Route, Request], None]
-"""Finds out for whom a request speaks that came through another process; refuses it by raising a HoldfastError."""
+"""Finds out or looks at the principal of a request; refuses it by raising a HoldfastError."""
 
 Check = Callable[[], None]
 """Whether the process may serve at all now; refuses every request by raising a HoldfastError while it may not."""
@@ -62,5 +64,19 @@ class Hooks:
     leave: Leave | None = None
     metrics: HttpMetrics | None = None
     tracer: Tracer | None = None
+    dialects: Dialects = field(default_factory=lambda: Dialects(ENVELOPE))
+    """For errors that are older than the choice of a route."""
     wall_s: Callable[[], float] = time.time
     """What `Date` says: the time by which the ends in the answers are judged."""
+
+
+def in_turn(first: Identify | None, second: Identify) -> Identify:
+    """Both checks, the second when the first let the request pass."""
+    if first is None:
+        return second
+
+    def identify(route: Route, request: Request) -> None:
+        first(route, request)
+        second(route, request)
+
+    return identify

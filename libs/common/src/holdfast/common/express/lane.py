@@ -49,6 +49,11 @@ class Lane:
         self._ticks = 0
         self._wall_s = -1
 
+    @property
+    def count(self) -> int:
+        """Open connections."""
+        return len(self.connections)
+
     def tick(self, now_s: float, wall_s: float) -> None:
         """Let time pass: renew the date, look after half-closed and slow connections."""
         self.now_s = now_s

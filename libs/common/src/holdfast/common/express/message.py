@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from holdfast.common.errors import InvalidRequest
+from holdfast.common.principal import ANONYMOUS, Principal
 
 Header = tuple[bytes, bytes]
 Headers = list[Header] | bytes
@@ -24,18 +25,21 @@ _is_unescaped = re.compile(rb"(?:[\w./:-]+=[\w./:-]*&){0,15}[\w./:-]+=[\w./:-]*"
 
 
 class Request:
-    """One request, complete with its body; header names are lower case, repeated ones stay repeated."""
+    """One request, complete with its body; header names are lower case, repeated ones stay repeated.
+
+    Its principal may be given as a certificate in DER, or as None for the anonymous one.
+    """
 
     __slots__ = (
         "_first_values",
         "_headers",
         "_parameters",
+        "_principal",
         "body",
         "client",
         "correlation_id",
         "method",
         "path",
-        "peer_certificate",
         "query_string",
     )
 
@@ -47,7 +51,7 @@ class Request:
         headers: Headers,
         body: bytes,
         client: tuple[str, int] | None,
-        peer_certificate: bytes | None,
+        principal: Principal | bytes | None,
         correlation_id: str,
     ) -> None:
         self.method = method
@@ -56,10 +60,24 @@ class Request:
         self._headers = headers
         self.body = body
         self.client = client
-        self.peer_certificate = peer_certificate
+        self._principal = principal
         self.correlation_id = correlation_id
         self._first_values: dict[bytes, bytes] | None = None
         self._parameters: dict[str, str] | None = None
+
+    @property
+    def principal(self) -> Principal:
+        """Who makes it; made when it is asked for."""
+        principal = self._principal
+        if principal is None:
+            return ANONYMOUS
+        if isinstance(principal, bytes):
+            principal = self._principal = Principal.of_certificate(principal)
+        return principal
+
+    @principal.setter
+    def principal(self, principal: Principal) -> None:
+        self._principal = principal
 
     @property
     def headers(self) -> list[Header]:

@@ -39,7 +39,7 @@ from holdfast.common.express.scope import (
     END_WITH_CLIENT,
     INLINE_BODY_BYTES,
     IS_PEER_GONE,
-    PEER_CERTIFICATE,
+    PRINCIPAL,
     expects_continue,
     has_body,
     target_scope,
@@ -118,7 +118,7 @@ class ExpressProtocol(Connection):
             quick.header_lines,
             data[len(quick.head) :],
             self.client,
-            self.peer_certificate,
+            self.principal,
             fresh_correlation_id() if offered_id is None else offered_id,
         )
         self._start(quick.route, request, True)
@@ -218,7 +218,7 @@ class ExpressProtocol(Connection):
             self.headers,
             bytes(self._body),
             self.client,
-            self.peer_certificate,
+            self.principal,
             correlation_id(self._correlation_id),
         )
         self.headers = []
@@ -405,7 +405,7 @@ class ExpressProtocol(Connection):
     def _make_scope(self, version: str) -> HTTPScope:
         scope = target_scope(self.url, self.headers)
         extensions: dict[str, Any] = {
-            PEER_CERTIFICATE: self.peer_certificate,
+            PRINCIPAL: self.principal,
             INLINE_BODY_BYTES: self._limits.inline_body_bytes,
             ABORT: partial(reset, self.transport),
             IS_PEER_GONE: partial(is_peer_gone, self.transport),

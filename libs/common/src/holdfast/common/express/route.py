@@ -8,7 +8,9 @@ from pydantic import BaseModel, ValidationError
 
 from holdfast.common.errors import BodyTooLarge, HoldfastError
 from holdfast.common.express.message import AnyAnswer, Request
+from holdfast.common.express.traits import DEFAULT_TRAITS, Traits
 from holdfast.common.express.undo import Repeat, Undo
+from holdfast.common.principal import Permission
 from holdfast.common.wire_errors import invalid_body
 
 # The body of a handler is an instance of the route's own model; Any lets each handler name that model.
@@ -18,7 +20,7 @@ StreamHandler = Callable[[Request, AsyncIterator[bytes]], Awaitable[AnyAnswer]]
 
 BODY_BYTES_DEFAULT: Final = 1024 * 1024
 INTERNAL_PREFIX: Final = "/internal/"
-"""Routes below it are for processes of the plane alone; an app that has some needs the `identify` hook."""
+"""Where the routes for processes of the plane are, and no others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,7 @@ class Route:
     is_parsed_by_handler: bool = False
     undo: Undo | None = None
     repeat: Repeat | None = None
+    traits: Traits = DEFAULT_TRAITS
     validate_json: Callable[[bytes], BaseModel] | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -53,6 +56,11 @@ class Route:
             raise ValueError(f"an express route has an exact, plain path, not {self.path!r}")
         if not self.methods or any(method != method.upper() for method in self.methods):
             raise ValueError(f"{self.path}: methods are given in capitals, not {self.methods!r}")
+        is_internal = self.traits.permission is Permission.INTERNAL
+        if is_internal is not self.path.startswith(INTERNAL_PREFIX):
+            raise ValueError(
+                f"{self.path}: routes below {INTERNAL_PREFIX}, and no others, need {Permission.INTERNAL!r}"
+            )
         model = self.request_model
         validate = None if model is None else model.__pydantic_validator__.validate_json
         object.__setattr__(self, "validate_json", validate)

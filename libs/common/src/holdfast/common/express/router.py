@@ -2,7 +2,8 @@
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Unpack
 
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
@@ -14,16 +15,17 @@ from holdfast.common.errors import BodyTooLarge, HoldfastError
 from holdfast.common.express.asgi import ExpressEndpoint
 from holdfast.common.express.hooks import Hooks
 from holdfast.common.express.route import BODY_BYTES_DEFAULT, Handler, Route, StreamHandler
+from holdfast.common.express.traits import DEFAULT_TRAITS, TraitChanges
 from holdfast.common.express.undo import Repeat, Undo
-from holdfast.common.wire_errors import ErrorBody
 
 
 class ExpressRouter:
-    """The hot endpoints of one service."""
+    """The hot endpoints of one service, and the traits that they share unless one says otherwise."""
 
-    def __init__(self, *, tags: tuple[str, ...] = ()) -> None:
+    def __init__(self, *, tags: tuple[str, ...] = (), **traits: Unpack[TraitChanges]) -> None:
         self.routes: list[Route] = []
         self._tags = tags
+        self._traits = replace(DEFAULT_TRAITS, **traits)
 
     def add(
         self,
@@ -49,11 +51,12 @@ class ExpressRouter:
         is_parsed_by_handler: bool = False,
         undo: Undo | None = None,
         repeat: Repeat | None = None,
+        **traits: Unpack[TraitChanges],
     ) -> Route:
         """Declare one endpoint; headers and query parameters are named with a sentence each, for the docs.
 
         `request_content` and `response_content` are JSON schemas by media type, for bodies that are not JSON. `undo` and
-        `repeat` are for a gateway in front.
+        `repeat` are for a gateway in front. The rest are traits that differ from those of the router.
         """
         route = Route(
             path=path,
@@ -77,6 +80,7 @@ class ExpressRouter:
             is_parsed_by_handler=is_parsed_by_handler,
             undo=undo,
             repeat=repeat,
+            traits=replace(self._traits, **traits) if traits else self._traits,
         )
         self.routes.append(route)
         return route
@@ -147,16 +151,19 @@ def _responses(route: Route) -> dict[int | str, dict[str, Any]]:
         responses[200]["content"] = _content(route.response_content)
     for error in route.errors:
         line = f"`{error.code}`: {inspect.getdoc(error) or ''}"
-        known = responses.setdefault(error.status, {**_error_content(len(responses)), "description": ""})
+        known = responses.setdefault(
+            error.status, {**_error_content(route, len(responses)), "description": ""}
+        )
         known["description"] = f"{known['description']}\n\n{line}".strip()
     return responses
 
 
-def _error_content(responses: int) -> dict[str, Any]:
+def _error_content(route: Route, responses: int) -> dict[str, Any]:
     """FastAPI builds a validator for every model it is given, so only the first error of a route brings the model."""
+    model = route.traits.dialect.error_model
     if responses == 1:
-        return {"model": ErrorBody}
-    schema = {"$ref": f"#/components/schemas/{ErrorBody.__name__}"}
+        return {"model": model}
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"content": {"application/json": {"schema": schema}}}
 
 

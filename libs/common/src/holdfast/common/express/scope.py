@@ -8,8 +8,8 @@ import httptools
 from holdfast.common.errors import InvalidRequest
 
 CORRELATION_ID: Final = "holdfast.correlation_id"
-PEER_CERTIFICATE: Final = "holdfast.peer_certificate"
-"""The client's certificate as DER bytes; None without mutual TLS."""
+PRINCIPAL: Final = "holdfast.principal"
+"""Who the connection belongs to; None without mutual TLS."""
 INLINE_BODY_BYTES: Final = "holdfast.inline_body_bytes"
 """Above this a body is a stream, if its route takes one."""
 ABORT: Final = "holdfast.abort"

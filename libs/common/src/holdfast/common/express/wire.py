@@ -4,7 +4,6 @@ import re
 from http import HTTPStatus
 from typing import Final
 
-from holdfast.common.errors import HoldfastError
 from holdfast.common.express.message import (
     JSON_HEADERS,
     Answer,
@@ -15,7 +14,7 @@ from holdfast.common.express.message import (
     taken_apart,
 )
 from holdfast.common.logging import get_logger
-from holdfast.common.wire_errors import error_answer, internal_error_answer
+from holdfast.common.wire_errors import error_answer, internal_error
 
 _log = get_logger("api.http.server")
 
@@ -57,10 +56,10 @@ def checked(answer: Answer, correlation_id: str) -> Answer:
     name = bad_header(answer.headers)
     if name is not None:
         _log.error("http.answer.invalid_header", header=repr(name), cid=correlation_id)
-        return internal_error_answer()
+        return error_answer(internal_error())
     if answer.status in _BODILESS and answer.body:
         _log.error("http.answer.unexpected_body", status=answer.status, cid=correlation_id)
-        return internal_error_answer()
+        return error_answer(internal_error())
     return answer
 
 
@@ -121,8 +120,3 @@ def render_stream_end(answer: StreamAnswer) -> bytes:
     """What follows the last chunk."""
     lines = [b"%b: %b\r\n" % trailer for trailer in answer.trailers.items() if not _bad_value(trailer[1])]
     return b"".join([b"0\r\n", *lines, b"\r\n"])
-
-
-def render_refusal(error: HoldfastError, correlation_id: str, common_head: bytes) -> bytes:
-    """An error that ends its connection."""
-    return render(error_answer(error), correlation_id, common_head, is_last=True)

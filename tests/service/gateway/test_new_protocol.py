@@ -1,0 +1,294 @@
+"""A protocol that nothing else knows: declared here, it is served, documented, admitted, refused and proxied like all."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import BaseModel, ConfigDict
+from pydantic_core import to_json
+
+from holdfast.common.errors import HoldfastError
+from holdfast.common.express.limits import Limits
+from holdfast.common.express.message import JSON_HEADERS, Answer, Request, json_answer
+from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.traits import Admission, Begins, Duration, Group
+from holdfast.common.listener import Listener, ListenerDeclaration
+from holdfast.common.process import listeners_of
+from holdfast.common.role import Role
+from holdfast.common.server import PlaneServer, ServeOptions, running
+from holdfast.gateway import passage
+from holdfast.gateway.app import create_app
+from holdfast.gateway.settings import GatewaySettings
+from holdfast.storage.hosting import build_store_app
+from tests.infra.gateway import LOOPBACK, gateway_settings, url_of, with_identity
+
+BODY_BYTES_MAX = 100
+# Some memory is always in use, so with these limits the first sample engages the throttle.
+ALWAYS_ENGAGED: dict[str, Any] = {
+    "qrf_memory_soft_limit_percent": 1e-9,
+    "qrf_memory_hard_limit_percent": 1e-9,
+    "lsf_sample_interval_s": 0.01,
+    "qrf_wait_s_max": 0,
+}
+WAYS = pytest.mark.parametrize("is_express", [True, False], ids=["lane", "asgi"])
+
+
+class NumberedError(BaseModel):
+    code: int
+    message: str
+
+
+class NumberedDialect:
+    """Errors are numbers, and every status is told in the body."""
+
+    prefixes: tuple[str, ...] = ("/v9", "/v9beta")
+    error_model: type[BaseModel] = NumberedError
+
+    def answer(self, error: HoldfastError) -> Answer:
+        return Answer(error.status, to_json({"code": error.status, "message": error.code}), JSON_HEADERS)
+
+
+class PutRequest(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    key: str
+    wait: int | None = None
+
+
+def _asked_wait_s(request: Request) -> int | None:
+    return PutRequest.model_validate_json(request.body).wait
+
+
+class Shouting(asyncio.Protocol):
+    """A line protocol: what comes in goes out in capitals."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._transport.write(data.upper())  # type: ignore[attr-defined]  # a socket's transport
+
+
+class NewProtocol:
+    """All that a module with a new protocol has to say."""
+
+    listeners: Sequence[ListenerDeclaration] = (
+        ListenerDeclaration(name="shouting", address=lambda settings: "127.0.0.1:0", connections=Shouting),
+        ListenerDeclaration(name="numbered", address=lambda settings: "127.0.0.1:0", paths=("/v9/",)),
+    )
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.released = asyncio.Event()
+        router = ExpressRouter(
+            tags=("numbered",), service=Role.STATE, affinity="key", dialect=NumberedDialect()
+        )
+        router.add(
+            "/v9/put",
+            self.put,
+            request_model=PutRequest,
+            body_limit_bytes=BODY_BYTES_MAX,
+            admission=Admission(Group.LOCK, Begins.ALWAYS, _asked_wait_s),
+        )
+        router.add("/v9/slow", self.wait)
+        router.add("/v9/wait", self.wait, duration=Duration.WAITING)
+        router.add("/v9/broken", self.broken)
+        self.routers: Sequence[ExpressRouter] = (router,)
+
+    @asynccontextmanager
+    async def running(self, layers: object) -> AsyncIterator[None]:
+        yield
+
+    async def put(self, request: Request, body: PutRequest) -> Answer:
+        """Put nothing anywhere."""
+        return json_answer({"key": body.key, "by": self.name, "caller": request.principal.kind})
+
+    async def wait(self, request: Request, body: None) -> Answer:
+        await self.released.wait()
+        return json_answer({"by": self.name})
+
+    async def broken(self, request: Request, body: None) -> Answer:
+        raise RuntimeError("a defect")
+
+
+@asynccontextmanager
+async def plane(
+    protocol: NewProtocol, *, is_express: bool = True, **settings: Any
+) -> AsyncIterator[tuple[httpx.AsyncClient, PlaneServer]]:
+    """All in one process."""
+    read = GatewaySettings.isolated(store="mem://", listen="127.0.0.1:0", **settings)
+    app = create_app(read, parts=[protocol])
+    options = ServeOptions(is_express=is_express, drain_grace_s=0)
+    async with (
+        running(app, *listeners_of(app, read), options=options) as server,
+        httpx.AsyncClient(base_url=url_of(server), timeout=30) as client,
+    ):
+        yield client, server
+
+
+@WAYS
+async def test_it_is_served_and_answers_errors_in_its_own_dialect(is_express: bool) -> None:
+    async with plane(NewProtocol("me"), is_express=is_express) as (client, _):
+        answers = [
+            await client.post("/v9/put", json={"key": "a"}),
+            await client.post("/v9/put", json={"key": 7}),
+            await client.post("/v9/put", content=b"x" * (BODY_BYTES_MAX + 1)),
+            await client.get("/v9/put"),
+            await client.post("/v9/nothing"),
+            await client.post("/v9beta"),
+            await client.post("/v9/broken"),
+        ]
+        lockd = await client.post("/v1/nothing")
+        nobody = await client.post("/v99")
+
+    assert answers[0].json() == {"key": "a", "by": "me", "caller": "anonymous"}
+    assert [(answer.status_code, answer.json()) for answer in answers[1:]] == [
+        (400, {"code": 400, "message": "invalid_body"}),
+        (413, {"code": 413, "message": "document_too_large"}),
+        (405, {"code": 405, "message": "method_not_allowed"}),
+        (404, {"code": 404, "message": "not_found"}),
+        (404, {"code": 404, "message": "not_found"}),
+        (500, {"code": 500, "message": "internal_error"}),
+    ]
+    assert answers[3].headers["allow"] == "POST"
+    assert lockd.text == "404 page not found\n"
+    assert nobody.json()["docs"] == "/docs"
+
+
+async def test_requests_that_break_http_are_refused_in_the_dialect_of_their_path() -> None:
+    protocol = NewProtocol()
+    app = create_app(GatewaySettings.isolated(store="mem://"), parts=[protocol])
+    options = ServeOptions(drain_grace_s=0, limits=Limits(headers_max=5))
+    async with running(app, LOOPBACK, options=options) as server, httpx.AsyncClient() as client:
+        headers = {f"x-{number}": "1" for number in range(9)}
+        numbered = await client.post(f"{url_of(server)}/v9/put?x=1", headers=headers)
+        lockd = await client.post(f"{url_of(server)}/v1/get", headers=headers)
+
+    assert numbered.json() == {"code": 431, "message": "headers_too_large"}
+    assert lockd.json()["error"] == "headers_too_large"
+
+
+@WAYS
+async def test_it_is_held_back_under_pressure(is_express: bool) -> None:
+    async with plane(NewProtocol(), is_express=is_express, **ALWAYS_ENGAGED) as (client, _):
+        while "holdfast_qrf_state 2\n" not in (await client.get("/metrics")).text:
+            pass
+        refused = await client.post("/v9/put", json={"key": "a"})
+        unguarded = await client.post("/v9/broken")
+
+    assert (refused.status_code, refused.json()) == (429, {"code": 429, "message": "throttled"})
+    assert unguarded.status_code == 500
+
+
+async def test_it_is_documented_with_its_errors_and_the_refusal_under_pressure() -> None:
+    async with plane(NewProtocol()) as (client, _):
+        api = (await client.get("/openapi.json")).json()
+
+    put = api["paths"]["/v9/put"]["post"]
+    assert put["tags"] == ["numbered"]
+    assert put["description"] == "Put nothing anywhere."
+    assert "throttled" in put["responses"]["429"]["description"]
+    assert "NumberedError" in str(put["responses"]["429"]["content"])
+    assert "429" not in api["paths"]["/v9/slow"]["post"]["responses"]
+
+
+async def test_its_listener_opens_and_closes_with_the_plane() -> None:
+    async with plane(NewProtocol()) as (_, server):
+        address = server.addresses_of("shouting")[0]
+        assert isinstance(address, tuple)
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"hello\n")
+        assert await reader.readline() == b"HELLO\n"
+
+    async with asyncio.timeout(20):
+        assert await reader.read() == b""
+    with pytest.raises(ConnectionError):
+        await asyncio.open_connection(*address)
+
+
+@WAYS
+async def test_it_may_have_a_port_of_its_own_in_its_own_dialect(is_express: bool) -> None:
+    async with plane(NewProtocol("me"), is_express=is_express) as (client, server):
+        address = server.addresses_of("numbered")[0]
+        assert isinstance(address, tuple)
+        base = f"http://127.0.0.1:{address[1]}"
+        put = await client.post(f"{base}/v9/put", json={"key": "a"})
+        answers = [
+            await client.post(f"{base}/v9/put", content=b"x" * (BODY_BYTES_MAX + 1)),
+            await client.get(f"{base}/v9/put"),
+            await client.post(f"{base}/v9/nothing"),
+        ]
+        others = [await client.get(f"{base}{path}") for path in ("/v1/describe?key=a", "/healthz", "/")]
+
+    assert put.json()["by"] == "me"
+    assert [answer.json()["code"] for answer in answers] == [413, 405, 404]
+    assert [answer.json() for answer in others] == [
+        {"error": "not_found", "detail": "this listener serves /v9/ alone"}
+    ] * 3
+
+
+@asynccontextmanager
+async def split(
+    *protocols: NewProtocol, is_express: bool = True, **settings: Any
+) -> AsyncIterator[httpx.AsyncClient]:
+    """Replicas of the service, each with its own, behind a gateway that has the declarations alone."""
+    async with AsyncExitStack() as stack:
+        options = ServeOptions(is_express=is_express, drain_grace_s=0)
+        urls: list[str] = []
+        for protocol in protocols:
+            app = build_store_app("state", GatewaySettings.isolated(store="mem://"), [protocol], nullcontext)
+            server = await stack.enter_async_context(
+                running(with_identity(app), Listener("127.0.0.1:0"), options=options)
+            )
+            urls.append(url_of(server))
+        app = create_app(gateway_settings(urls, **settings), Role.GATEWAY, [NewProtocol("gateway")])
+        front = await stack.enter_async_context(running(app, LOOPBACK, options=options))
+        for peer in app.state.peers.clients[Role.STATE].peers:
+            await peer.probe("/readyz")
+        yield await stack.enter_async_context(httpx.AsyncClient(base_url=url_of(front), timeout=30))
+
+
+@WAYS
+async def test_a_gateway_sends_all_calls_about_one_thing_to_one_replica(is_express: bool) -> None:
+    async with split(NewProtocol("one"), NewProtocol("two"), is_express=is_express) as client:
+        by_key = {
+            key: {(await client.post("/v9/put", json={"key": key})).json()["by"] for _ in range(4)}
+            for key in map(str, range(16))
+        }
+        wrong = await client.post("/v9/put", json={"key": 7})
+
+    assert all(len(replicas) == 1 for replicas in by_key.values())
+    assert {name for replicas in by_key.values() for name in replicas} == {"one", "two"}
+    assert (wrong.status_code, wrong.json()) == (400, {"code": 400, "message": "invalid_body"})
+
+
+@WAYS
+async def test_a_gateway_gives_up_what_is_too_slow_and_lets_wait_what_may(
+    monkeypatch: pytest.MonkeyPatch, is_express: bool
+) -> None:
+    monkeypatch.setattr(passage, "ANSWER_S_MAX", 0.2)
+    protocol = NewProtocol("me")
+    async with split(protocol, is_express=is_express) as client:
+        waiting = asyncio.create_task(client.post("/v9/wait"))
+        slow = await client.post("/v9/slow")
+        unknown = await client.post("/v9/nothing")
+        protocol.released.set()
+        waited = await waiting
+
+    assert (slow.status_code, slow.json()["code"]) == (504, 504)
+    assert (unknown.status_code, unknown.json()["code"]) == (404, 404)
+    assert waited.json() == {"by": "me"}
+
+
+async def test_a_gateway_refuses_in_the_dialect_too() -> None:
+    async with split(NewProtocol("me"), **ALWAYS_ENGAGED) as client:
+        while "holdfast_qrf_state 2\n" not in (await client.get("/metrics")).text:
+            pass
+        refused = await client.post("/v9/put", json={"key": "a"})
+        document = (await client.get("/openapi.json")).json()["paths"]["/v9/put"]["post"]
+
+    assert (refused.status_code, refused.json()) == (429, {"code": 429, "message": "throttled"})
+    assert "NumberedError" in str(document["responses"]["503"])
