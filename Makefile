@@ -3,16 +3,17 @@
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := services libs clients tests
-PROTO_ROOT := libs/storage/src
-PROTO := $(wildcard $(PROTO_ROOT)/holdfast/storage/*.proto)
+PROTO := $(wildcard libs/storage/src/holdfast/storage/*.proto services/*/src/holdfast/*/layer/*.proto)
+PROTO_ROOTS := libs/storage/src $(wildcard services/*/src)
 PINNED := pyproject.toml constraints.txt
 
 # The environment variable, unlike -c, also pins what pip builds the package with.
 PIP_INSTALL := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# $(call PROTOC,FOLDER) writes the generated code below FOLDER; protoc finds its mypy plug-in by the PATH.
-PROTOC = PATH="$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -I $(PROTO_ROOT) \
-	--python_out="$(1)" --mypy_out=quiet:"$(1)" $(PROTO)
+# $(call PROTOC,FOLDER) writes the generated code below FOLDER, as the tree has it; protoc finds its mypy plug-in by the PATH.
+PROTOC = for proto in $(PROTO); do out="$(1)/$${proto%%/holdfast/*}" && mkdir -p "$$out" \
+	&& PATH="$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc $(addprefix -I ,$(PROTO_ROOTS)) \
+		--python_out="$$out" --mypy_out=quiet:"$$out" "$$proto" || exit 1; done
 
 # Compose is a plug-in of docker, or a program of its own.
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
@@ -42,9 +43,8 @@ lint: setup ## Check style, formatting, import contracts, and that the generated
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/lint-imports
 	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(call PROTOC,$$fresh) \
-		&& for name in $$(cd "$$fresh/holdfast/storage" && ls); do \
-			diff -u "$(PROTO_ROOT)/holdfast/storage/$$name" "$$fresh/holdfast/storage/$$name" \
-				|| { echo "$$name is not what $(PROTO) makes: run make proto"; exit 1; }; done
+		&& for name in $$(cd "$$fresh" && find . -type f); do \
+			diff -u "$$name" "$$fresh/$$name" || { echo "$$name is not what its .proto makes: run make proto"; exit 1; }; done
 	$(BIN)/python -m clients.python.generate_sync --check
 
 format: setup ## Format the code and mend what can be mended by itself.
@@ -56,7 +56,7 @@ types: setup ## Check types with mypy and pyright, both strict.
 	$(BIN)/pyright
 
 proto: setup ## Write the generated code of the stored records anew.
-	$(call PROTOC,$(PROTO_ROOT))
+	@$(call PROTOC,.)
 
 sync-client: setup ## Write the blocking client of the SDK anew, from the asynchronous one.
 	$(BIN)/python -m clients.python.generate_sync

@@ -5,7 +5,7 @@ import random
 from typing import Final, NamedTuple
 
 from holdfast.common import failpoint
-from holdfast.state import attachments
+from holdfast.state.layer.attachment import service as attachments
 from holdfast.storage.intake import INLINE_BYTES_MAX, Intake
 from tests.system.lease_crasher import Ledger
 from tests.system.lease_wire import WireClient, plane

@@ -8,9 +8,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 from holdfast.common import failpoint
 from holdfast.storage.port import Transaction
-from holdfast.storage.resource import Decision, Member
 from holdfast.txn import layers as txn_layers
-from holdfast.txn.coordinator import Coordinator
+from holdfast.txn.layer.coordinator import Coordinator
+from holdfast.txn.layer.port import Decision, Member
 from tests.system.lease_wire import Held, WireClient, plane
 
 TTL_S: Final = 30

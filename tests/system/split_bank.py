@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 import httpx
 
 from holdfast.common.ids import new_xid
+from holdfast.leases.layer.records import held_range
 from holdfast.storage.keys import prefix_range
-from holdfast.storage.layers import held_range
 from holdfast.storage.port import Store
 from tests.system.split_plane import HEAL_S, SplitPlane
 

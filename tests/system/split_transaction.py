@@ -7,9 +7,10 @@ from typing import Any, Final, NamedTuple
 import httpx
 
 from holdfast.common.ids import new_xid
-from holdfast.queue.records import MESSAGES
+from holdfast.leases.layer.records import held_range, held_txn_of
+from holdfast.queue.layer.message.records import MESSAGES
+from holdfast.state.layer.records import DOCUMENTS
 from holdfast.storage.keys import prefix_range
-from holdfast.storage.layers import DOCUMENTS, held_range, held_txn_of
 from holdfast.storage.port import Store
 from tests.system.split_plane import HEAL_S, SplitPlane
 from tests.wire.lockd.queue_wire import MULTIPART, deliveries, message_body

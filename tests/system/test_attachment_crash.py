@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.state.attachment_records import ATTACHMENTS, STAGED_ATTACHMENTS, blobs_of, small_content_id
-from holdfast.state.holding import STAGE_COSTS
+from holdfast.state.layer.attachment.records import (
+    ATTACHMENTS,
+    STAGED_ATTACHMENTS,
+    blobs_of,
+    small_content_id,
+)
+from holdfast.state.layer.document.holding import STAGE_COSTS
+from holdfast.state.layer.records import STAGES
 from holdfast.storage.keys import prefix_range, unpack
-from holdfast.storage.layers import STAGES
 from holdfast.storage.opening import open_store
 from tests.system import attachment_crasher
 from tests.system.attachment_crasher import NAME, SIZES_BYTES, STEPS, TTL_S, Job

@@ -7,8 +7,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from holdfast.state.query_engine import Engine
-from holdfast.storage.layers_pb2 import IndexState
+from holdfast.state.layer.query.engine import Engine
+from holdfast.state.layer.records_pb2 import IndexState
 from holdfast.storage.opening import open_store
 from tests.service.state.indexed_plane import NAMESPACE, IndexedPlane
 from tests.unit.test_tree import ROOT

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.leases import service as lease_service
-from holdfast.state import holding as state_holding
-from holdfast.state import service as state_service
-from holdfast.state import staging
-from holdfast.storage.layers import DOCUMENTS, LEASES, STAGES
-from holdfast.storage.layers_pb2 import Lease
-from holdfast.storage.leasing import Claim
-from holdfast.storage.resource import Member
+from holdfast.leases.layer import service as lease_service
+from holdfast.leases.layer.claim import Claim
+from holdfast.leases.layer.records import LEASES
+from holdfast.leases.layer.records_pb2 import Lease
+from holdfast.state.layer.document import holding as state_holding
+from holdfast.state.layer.document import service as state_service
+from holdfast.state.layer.document import staging
+from holdfast.state.layer.records import DOCUMENTS, STAGES
+from holdfast.txn.layer.port import Member
 from tests.system.lease_history import TTL_S, History, record, run_fast
 from tests.system.lease_model import REFUSED, Granted, Violation, first_violation
 from tests.system.lease_time import FastClock, use_clock

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from holdfast.common.clock import FakeClock
-from holdfast.queue.errors import MessageLeaseMismatch, MessageNotFound, NoMessages
-from holdfast.queue.messages import LeaseClaim
-from holdfast.queue.records import DEAD, MESSAGES, READY, TAKEN
+from holdfast.leases.layer.records import held_range
+from holdfast.queue.layer.errors import MessageLeaseMismatch, MessageNotFound, NoMessages
+from holdfast.queue.layer.message.records import DEAD, MESSAGES, READY, TAKEN
+from holdfast.queue.layer.message.types import LeaseClaim
 from holdfast.storage.disk.store import open_disk
-from holdfast.storage.layers import held_range
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Store
 from tests.service.queue.words import ORDERS, Queue

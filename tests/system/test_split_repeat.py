@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from holdfast.common.role import Role
-from holdfast.queue.records import MESSAGES
+from holdfast.queue.layer.message.records import MESSAGES
 from holdfast.storage.opening import open_store
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Store

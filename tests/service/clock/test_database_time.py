@@ -9,17 +9,17 @@ import asyncpg
 import pytest
 
 from holdfast.common.clock import FakeClock, SystemClock
-from holdfast.leases.errors import Waiting
-from holdfast.leases.grant import Wish
-from holdfast.leases.service import LeaseService
+from holdfast.leases.layer.errors import Waiting
+from holdfast.leases.layer.grant import Wish
+from holdfast.leases.layer.service import LeaseService
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, Store
 from holdfast.storage.postgres.clock import DatabaseClock, Sample
 from holdfast.storage.postgres.store import open_postgres
 from holdfast.storage.postgres.url import parse_url
-from holdfast.storage.resource import Member
 from holdfast.storage.store_clock import ClockSkewed
-from holdfast.txn.coordinator import Coordinator
+from holdfast.txn.layer.coordinator import Coordinator
+from holdfast.txn.layer.port import Member
 
 KEY = Member("default", "key")
 HOUR_S = 3600.0

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.clock import FakeClock
-from holdfast.leases.errors import Waiting
-from holdfast.leases.grant import Wish
-from holdfast.leases.service import LeaseService
+from holdfast.leases.layer.claim import Claim, LeaseExpired, LeaseRequired
+from holdfast.leases.layer.errors import Waiting
+from holdfast.leases.layer.grant import Wish
+from holdfast.leases.layer.service import LeaseService
 from holdfast.storage.disk.clock_mark import open_mark
 from holdfast.storage.disk.store import open_disk
-from holdfast.storage.leasing import Claim, LeaseExpired, LeaseRequired
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, Store
-from holdfast.storage.resource import Member
 from holdfast.storage.store_clock import StoreClock
-from holdfast.txn.coordinator import Coordinator
+from holdfast.txn.layer.coordinator import Coordinator
+from holdfast.txn.layer.port import Member
 
 KEY = Member("default", "key")
 START_S = 1_700_000_000.0

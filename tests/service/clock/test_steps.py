@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.leases.grant import Wish
+from holdfast.leases.layer.grant import Wish
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.resource import Member
+from holdfast.txn.layer.port import Member
 from tests.service.queue.words import Queue
 
 KEY = Member("default", "key")

@@ -6,17 +6,17 @@ import pytest
 
 from holdfast.common.clock import FakeClock
 from holdfast.common.ids import new_xid
-from holdfast.leases.grant import Wish
-from holdfast.queue.errors import MessageLeaseExpired, NoMessages
-from holdfast.queue.messages import ExtendOrder, StateClaim
-from holdfast.queue.records import member_of_state
-from holdfast.state.staging import Expectation
-from holdfast.storage.leasing import Claim, LeaseExpired
+from holdfast.leases.layer.claim import Claim, LeaseExpired
+from holdfast.leases.layer.grant import Wish
+from holdfast.queue.layer.errors import MessageLeaseExpired, NoMessages
+from holdfast.queue.layer.message.records import member_of_state
+from holdfast.queue.layer.message.types import ExtendOrder, StateClaim
+from holdfast.state.layer.document.staging import Expectation
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.resource import Member
-from holdfast.txn.listing import list_transactions
-from holdfast.txn.rules import Ask, Participant, State
+from holdfast.txn.layer.listing import list_transactions
+from holdfast.txn.layer.port import Member
+from holdfast.txn.layer.rules import Ask, Participant, State
 from tests.service.queue.words import ORDERS, Queue, claim
 from tests.service.txn.conftest import Plane
 

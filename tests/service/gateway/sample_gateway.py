@@ -13,8 +13,8 @@ from holdfast.common.role import Role
 from holdfast.common.server import PlaneServer, ServeOptions, running
 from holdfast.common.upstream.limits import DEFAULT_UPSTREAM_LIMITS, UpstreamLimits
 from holdfast.common.upstream.peers import Peers
-from holdfast.gateway.split import Passages
-from holdfast.gateway.unfinished import Unfinished
+from holdfast.gateway.proxy.app import Passages
+from holdfast.gateway.proxy.unfinished import Unfinished
 from tests.infra.gateway import LOOPBACK, gateway_settings, url_of, with_identity
 from tests.service.common.sample import Raw, Sample
 

@@ -19,8 +19,8 @@ from holdfast.common.listener import Listener, ListenerDeclaration
 from holdfast.common.process import listeners_of
 from holdfast.common.role import Role
 from holdfast.common.server import PlaneServer, ServeOptions, running
-from holdfast.gateway import passage
 from holdfast.gateway.app import create_app
+from holdfast.gateway.proxy import proxied_route as passage
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.storage.hosting import build_store_app
 from tests.infra.gateway import LOOPBACK, gateway_settings, url_of, with_identity

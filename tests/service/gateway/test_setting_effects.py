@@ -15,10 +15,10 @@ from holdfast.common.app import parts_of
 from holdfast.common.logging import configure_logging
 from holdfast.common.metrics import Registry
 from holdfast.common.server import ServeOptions, running
-from holdfast.gateway import backpressure as backpressure_module
+from holdfast.gateway.admission import backpressure as backpressure_module
+from holdfast.gateway.admission.backpressure import Backpressure
+from holdfast.gateway.admission.load_sample import HostProbe
 from holdfast.gateway.app import create_app
-from holdfast.gateway.backpressure import Backpressure
-from holdfast.gateway.load_sample import HostProbe
 from holdfast.gateway.settings import GatewaySettings
 from tests.infra.gateway import LOOPBACK, url_of
 from tests.wire.lockd.conftest import Wire

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from holdfast.common.clock import SystemClock
-from holdfast.storage.layers import held_range
+from holdfast.leases.layer.records import held_range
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Store
 from holdfast.storage.postgres.store import open_postgres

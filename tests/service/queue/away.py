@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from holdfast.common.errors import NotReady
-from holdfast.queue.bonds import Neighbours
-from holdfast.queue.service import QueueService
+from holdfast.queue.layer.delivery.transaction_binding import Neighbours
+from holdfast.queue.layer.service import QueueService
 from holdfast.storage.port import Transaction
-from holdfast.storage.resource import Decision, Member
-from holdfast.txn.coordinator import Coordinator
+from holdfast.txn.layer.coordinator import Coordinator
+from holdfast.txn.layer.port import Decision, Member
 from tests.service.queue.words import Queue
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.common.ids import new_xid
-from holdfast.queue.records import MESSAGES, READY, TAKEN, deadline_bounds
+from holdfast.queue.layer.message.records import MESSAGES, READY, TAKEN, deadline_bounds
 from holdfast.storage.port import Store
 from tests.service.queue.away import led_from_away
 from tests.service.queue.words import ORDERS, Queue

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from holdfast.common.settings import PlaneSettings
-from holdfast.queue.limits import QueueLimits, limits_of
-from holdfast.queue.messages import EnqueueOrder
+from holdfast.queue.layer.limits import QueueLimits, limits_of
+from holdfast.queue.layer.message.types import EnqueueOrder
 from holdfast.storage.disk.store import open_disk
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions

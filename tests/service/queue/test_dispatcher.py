@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.queue.dispatcher import Dispatcher
-from holdfast.queue.limits import QueueLimits
-from holdfast.queue.messages import Policy
-from holdfast.queue.window import Entry
-from holdfast.storage.layers_pb2 import QueuePolicy
+from holdfast.queue.layer.dispatch.dispatcher import Dispatcher
+from holdfast.queue.layer.dispatch.window import Entry
+from holdfast.queue.layer.limits import QueueLimits
+from holdfast.queue.layer.message.types import Policy
+from holdfast.queue.layer.records_pb2 import QueuePolicy
 from tests.service.queue.distance import DistantStore, open_distant
 from tests.service.queue.words import ORDERS, Queue
 

@@ -1,8 +1,8 @@
 """The dispatchers of a process: what it keeps of queues has a bound."""
 
-from holdfast.queue.dispatchers import QUEUES_MAX, Dispatchers
-from holdfast.queue.limits import QueueLimits
-from holdfast.queue.messages import QueueAddress
+from holdfast.queue.layer.dispatch.dispatchers import QUEUES_MAX, Dispatchers
+from holdfast.queue.layer.limits import QueueLimits
+from holdfast.queue.layer.message.types import QueueAddress
 from holdfast.storage.errors import StoreUnavailable
 from holdfast.storage.port import Record
 from tests.service.queue.distance import DistantStore

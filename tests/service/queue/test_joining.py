@@ -4,13 +4,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast.leases.grant import Grant
-from holdfast.queue.errors import MessageLeaseMismatch, MessageNotFound, NoMessages
-from holdfast.queue.messages import ExtendOrder, StateClaim
-from holdfast.queue.records import member_of_state
-from holdfast.storage.layers import DOCUMENTS, LEASES
-from holdfast.storage.leasing import Claim
-from holdfast.storage.resource import Decision
+from holdfast.leases.layer.claim import Claim
+from holdfast.leases.layer.grant import Grant
+from holdfast.leases.layer.records import LEASES
+from holdfast.queue.layer.errors import MessageLeaseMismatch, MessageNotFound, NoMessages
+from holdfast.queue.layer.message.records import member_of_state
+from holdfast.queue.layer.message.types import ExtendOrder, StateClaim
+from holdfast.state.layer.records import DOCUMENTS
+from holdfast.txn.layer.port import Decision
 from tests.service.queue.test_transactions import (
     KEY,
     acquire,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.queue.errors import (
+from holdfast.queue.layer.errors import (
     MessageLeaseExpired,
     MessageLeaseMismatch,
     MessageNotFound,
@@ -10,8 +10,8 @@ from holdfast.queue.errors import (
     NoMessages,
     QueueBusy,
 )
-from holdfast.queue.limits import QueueLimits
-from holdfast.queue.messages import Delivery, EnqueueOrder, ExtendOrder, NackIntent
+from holdfast.queue.layer.limits import QueueLimits
+from holdfast.queue.layer.message.types import Delivery, EnqueueOrder, ExtendOrder, NackIntent
 from holdfast.storage.port import Store
 from tests.service.queue.words import ORDERS, Queue, claim
 

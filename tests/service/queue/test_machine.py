@@ -17,16 +17,16 @@ from hypothesis.stateful import (
 )
 
 from holdfast.common.errors import HoldfastError
-from holdfast.leases.grant import Wish
-from holdfast.queue.errors import MessageLeaseExpired, MessageLeaseMismatch, MessageNotFound, NoMessages
-from holdfast.queue.limits import QueueLimits
-from holdfast.queue.messages import Delivery, ExtendOrder, NackIntent
-from holdfast.queue.records import TAKEN, member_of_message
-from holdfast.storage.layers import held_key, held_range
-from holdfast.storage.leasing import Claim
+from holdfast.leases.layer.claim import Claim
+from holdfast.leases.layer.grant import Wish
+from holdfast.leases.layer.records import held_key, held_range
+from holdfast.queue.layer.errors import MessageLeaseExpired, MessageLeaseMismatch, MessageNotFound, NoMessages
+from holdfast.queue.layer.limits import QueueLimits
+from holdfast.queue.layer.message.records import TAKEN, member_of_message
+from holdfast.queue.layer.message.types import Delivery, ExtendOrder, NackIntent
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.resource import Decision, Member
+from holdfast.txn.layer.port import Decision, Member
 from tests.service.queue.words import ORDERS, Queue, claim
 
 # Small, so that the window has an end and what lies behind it matters.

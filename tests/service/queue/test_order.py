@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from holdfast.queue.limits import QueueLimits
+from holdfast.queue.layer.limits import QueueLimits
 from holdfast.storage.port import Store
 from tests.service.queue.words import Queue
 

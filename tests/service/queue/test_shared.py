@@ -6,10 +6,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from holdfast.queue.errors import MessageNotFound, NoMessages
-from holdfast.queue.limits import QueueLimits
-from holdfast.queue.messages import Delivery
-from holdfast.queue.records import deadline_bounds
+from holdfast.queue.layer.errors import MessageNotFound, NoMessages
+from holdfast.queue.layer.limits import QueueLimits
+from holdfast.queue.layer.message.records import deadline_bounds
+from holdfast.queue.layer.message.types import Delivery
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.postgres.store import open_postgres
 from tests.service.queue.words import ORDERS, Queue

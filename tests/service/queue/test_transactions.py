@@ -5,15 +5,22 @@ import asyncio
 import pytest
 
 from holdfast.common.ids import new_xid
-from holdfast.leases.grant import Grant, Wish
-from holdfast.queue.errors import InvalidTxn, MessageLeaseMismatch, MetadataChanged, NoMessages, StateNotFound
-from holdfast.queue.messages import Delivery, DequeueOrder, ExtendOrder, NackOrder, StateClaim
-from holdfast.queue.records import member_of_message, member_of_state
-from holdfast.state.staging import Expectation, View
-from holdfast.storage.layers import DOCUMENTS, LEASES, held_range
-from holdfast.storage.leasing import Claim, FencingMismatch, LeaseRequired
+from holdfast.leases.layer.claim import Claim, FencingMismatch, LeaseRequired
+from holdfast.leases.layer.grant import Grant, Wish
+from holdfast.leases.layer.records import LEASES, held_range
+from holdfast.queue.layer.errors import (
+    InvalidTxn,
+    MessageLeaseMismatch,
+    MetadataChanged,
+    NoMessages,
+    StateNotFound,
+)
+from holdfast.queue.layer.message.records import member_of_message, member_of_state
+from holdfast.queue.layer.message.types import Delivery, DequeueOrder, ExtendOrder, NackOrder, StateClaim
+from holdfast.state.layer.document.staging import Expectation, View
+from holdfast.state.layer.records import DOCUMENTS
 from holdfast.storage.port import Store
-from holdfast.storage.resource import Decision, Member
+from holdfast.txn.layer.port import Decision, Member
 from tests.service.queue.away import led_from_away
 from tests.service.queue.words import ORDERS, Queue, claim
 

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.common import failpoint
-from holdfast.queue.errors import NoMessages, QueueBusy
-from holdfast.queue.limits import QueueLimits
-from holdfast.queue.messages import Availability, Delivery, DequeueOrder, Policy
+from holdfast.queue.layer.errors import NoMessages, QueueBusy
+from holdfast.queue.layer.limits import QueueLimits
+from holdfast.queue.layer.message.types import Availability, Delivery, DequeueOrder, Policy
 from holdfast.storage.port import Store
 from tests.service.queue.words import ORDERS, Queue
 

@@ -1,10 +1,10 @@
 """The queue `orders` of a store in short words, with the services it goes with, and a clock that the test owns."""
 
 from holdfast.common.clock import FakeClock, SteadyClock, SystemClock
-from holdfast.leases.service import LeaseService
-from holdfast.queue.bonds import Neighbours
-from holdfast.queue.limits import QueueLimits
-from holdfast.queue.messages import (
+from holdfast.leases.layer.service import LeaseService
+from holdfast.queue.layer.delivery.transaction_binding import Neighbours
+from holdfast.queue.layer.limits import QueueLimits
+from holdfast.queue.layer.message.types import (
     Delivery,
     DequeueOrder,
     EnqueueOrder,
@@ -14,10 +14,10 @@ from holdfast.queue.messages import (
     QueueAddress,
     Requeued,
 )
-from holdfast.queue.service import QueueService
-from holdfast.state.service import StateService
+from holdfast.queue.layer.service import QueueService
+from holdfast.state.layer.document.service import StateService
 from holdfast.storage.port import Store
-from holdfast.txn.coordinator import Coordinator
+from holdfast.txn.layer.coordinator import Coordinator
 
 ORDERS = QueueAddress("default", "orders")
 

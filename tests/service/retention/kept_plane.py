@@ -5,21 +5,21 @@ from contextlib import suppress
 
 from holdfast.common.clock import FakeClock
 from holdfast.common.metrics import Registry
-from holdfast.leases.errors import Waiting
-from holdfast.leases.grant import Grant, Wish
+from holdfast.leases.layer.claim import Claim
+from holdfast.leases.layer.errors import Waiting
+from holdfast.leases.layer.grant import Grant, Wish
+from holdfast.leases.layer.retention import KeyRetention
 from holdfast.leases.metrics import LeaseMetrics
-from holdfast.leases.retention import KeyRetention
-from holdfast.state.attachments import AttachmentService, Upload
+from holdfast.state.layer.attachment.service import AttachmentService, Upload
+from holdfast.state.layer.document.retention import DocumentRetention
+from holdfast.state.layer.document.staging import ANYTHING
 from holdfast.state.metrics import RetentionMetrics
-from holdfast.state.retention import DocumentRetention
-from holdfast.state.staging import ANYTHING
 from holdfast.storage.intake import pieces_of
 from holdfast.storage.janitor import Pace
 from holdfast.storage.keys import unpack
-from holdfast.storage.leasing import Claim
 from holdfast.storage.port import RANGE_LIMIT_MAX, Store
-from holdfast.storage.resource import Decision, Member
 from holdfast.storage.retention import Retention
+from holdfast.txn.layer.port import Decision, Member
 from tests.service.queue.words import Queue
 
 DAY_S = 86_400.0

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from holdfast.common.clock import FakeClock
 from holdfast.common.settings import PlaneSettings
-from holdfast.state.index_builder import IndexBuilder
-from holdfast.state.index_metrics import IndexMetrics
-from holdfast.state.namespace_config import NamespaceService
+from holdfast.state.layer.index.builder import IndexBuilder
+from holdfast.state.layer.namespace import NamespaceService
+from holdfast.state.metrics import IndexMetrics
 from holdfast.storage.intake import INLINE_BYTES_MAX
-from holdfast.storage.resource import Member
 from holdfast.storage.retention import Retention, retention_of
+from holdfast.txn.layer.port import Member
 from tests.conformance.backends import SMALL, Backend
 from tests.service.retention.kept_plane import DAY_S, KEYS_ONLY, KeptPlane
 

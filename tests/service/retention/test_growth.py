@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from holdfast.common.clock import FakeClock
 from holdfast.storage.disk.store import open_disk
-from holdfast.storage.resource import Member
+from holdfast.txn.layer.port import Member
 from tests.conformance.backends import SMALL, Backend
 from tests.infra.files import sizes_of
 from tests.service.retention.kept_plane import DAY_S, KEYS_ONLY, KeptPlane

@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from holdfast.leases.errors import AlreadyExists
-from holdfast.leases.floor import FLOORS, MESSAGE_TOKENS_MAX
-from holdfast.leases.grant import Wish
-from holdfast.queue.records import member_of_state
-from holdfast.state.staging import ANYTHING
+from holdfast.leases.layer.errors import AlreadyExists
+from holdfast.leases.layer.floor import FLOORS, MESSAGE_TOKENS_MAX
+from holdfast.leases.layer.grant import Wish
+from holdfast.leases.layer.records import LEASES
+from holdfast.queue.layer.message.records import member_of_state
+from holdfast.state.layer.document.staging import ANYTHING
 from holdfast.storage.janitor import Pace
-from holdfast.storage.layers import LEASES
-from holdfast.storage.resource import Decision, Member
 from holdfast.storage.retention import Retention
+from holdfast.txn.layer.port import Decision, Member
 from tests.service.queue.words import ORDERS
 from tests.service.retention.kept_plane import DAY_S, KEYS_ONLY, KeptPlane, claim
 

@@ -22,14 +22,15 @@ from hypothesis.stateful import (
 )
 
 from holdfast.common.clock import FakeClock
-from holdfast.leases.errors import Waiting
-from holdfast.leases.floor import FLOORS
-from holdfast.leases.grant import Grant
-from holdfast.state.staging import ANYTHING
-from holdfast.storage.layers import DOCUMENTS, LEASES
+from holdfast.leases.layer.errors import Waiting
+from holdfast.leases.layer.floor import FLOORS
+from holdfast.leases.layer.grant import Grant
+from holdfast.leases.layer.records import LEASES
+from holdfast.state.layer.document.staging import ANYTHING
+from holdfast.state.layer.records import DOCUMENTS
 from holdfast.storage.postgres.url import parse_url
-from holdfast.storage.resource import Decision, Member
 from holdfast.storage.retention import Retention
+from holdfast.txn.layer.port import Decision, Member
 from tests.conformance.backends import SMALL, Backend, disk_backend, memory_backend, postgres_backend
 from tests.service.retention.kept_plane import ALWAYS, KeptPlane, claim
 from tests.unit.storage.two_stores import on_database

@@ -5,21 +5,21 @@ from typing import Any
 
 from holdfast.common.clock import FakeClock, SteadyClock
 from holdfast.common.metrics import Registry
-from holdfast.leases.grant import Wish
-from holdfast.leases.service import LeaseService
+from holdfast.leases.layer.claim import Claim
+from holdfast.leases.layer.grant import Wish
+from holdfast.leases.layer.service import LeaseService
 from holdfast.lql.selector_json import selector_from_json
-from holdfast.state.index_builder import IndexBuilder
-from holdfast.state.index_metrics import IndexMetrics
-from holdfast.state.namespace_config import NamespaceService
-from holdfast.state.query_engine import Engine
-from holdfast.state.query_request import QueryRequest
-from holdfast.state.query_service import Page, QueryService
-from holdfast.state.service import StateService
-from holdfast.state.staging import ANYTHING
-from holdfast.storage.leasing import Claim
+from holdfast.state.layer.document.service import StateService
+from holdfast.state.layer.document.staging import ANYTHING
+from holdfast.state.layer.index.builder import IndexBuilder
+from holdfast.state.layer.namespace import NamespaceService
+from holdfast.state.layer.query.engine import Engine
+from holdfast.state.layer.query.request import QueryRequest
+from holdfast.state.layer.query.service import Page, QueryService
+from holdfast.state.metrics import IndexMetrics
 from holdfast.storage.port import Store
-from holdfast.storage.resource import Decision, Member
-from holdfast.txn.coordinator import Coordinator
+from holdfast.txn.layer.coordinator import Coordinator
+from holdfast.txn.layer.port import Decision, Member
 
 NAMESPACE = "default"
 

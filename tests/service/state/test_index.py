@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.state.index_terms import ENTRIES_MAX, PARTIAL
-from holdfast.state.index_writer import WRITES_MAX
-from holdfast.state.query_engine import Engine
-from holdfast.storage.layers_pb2 import IndexState
+from holdfast.state.layer.index.terms import ENTRIES_MAX, PARTIAL
+from holdfast.state.layer.index.writer import WRITES_MAX
+from holdfast.state.layer.query.engine import Engine
+from holdfast.state.layer.records_pb2 import IndexState
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Transaction
-from holdfast.storage.resource import Decision
 from holdfast.storage.transfer import export_lines, import_lines
+from holdfast.txn.layer.port import Decision
 from tests.conformance.backends import SMALL, Backend
 from tests.service.state.indexed_plane import NAMESPACE, IndexedPlane
 from tests.service.state.query_cases import KEYS, Cases

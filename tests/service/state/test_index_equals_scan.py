@@ -12,7 +12,7 @@ from holdfast.lql.evaluation import matches
 from holdfast.lql.selector_json import selector_from_json
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.resource import Decision
+from holdfast.txn.layer.port import Decision
 from tests.service.state.indexed_plane import IndexedPlane
 from tests.service.state.query_cases import KEYS, Cases
 

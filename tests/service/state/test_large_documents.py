@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.state import index_summarizer
-from holdfast.state.index_summaries import PENDING, SUMMARIES
-from holdfast.state.query_engine import Engine
+from holdfast.state.layer.index import summarizer as index_summarizer
+from holdfast.state.layer.index.summaries import PENDING, SUMMARIES
+from holdfast.state.layer.query.engine import Engine
 from holdfast.storage.errors import StoreUnavailable
 from holdfast.storage.port import Transaction
 from holdfast.storage.records_pb2 import Payload
-from holdfast.storage.resource import Decision, Member
+from holdfast.txn.layer.port import Decision, Member
 from tests.conformance.backends import SMALL, Backend
 from tests.service.state.indexed_plane import IndexedPlane
 

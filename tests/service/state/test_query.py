@@ -6,9 +6,10 @@ from typing import Literal
 
 import pytest
 
-from holdfast.state import query_process, query_service
-from holdfast.state.errors import QueryUnavailable
-from holdfast.state.query_engine import Engine
+from holdfast.state.layer.errors import QueryUnavailable
+from holdfast.state.layer.query import process as query_process
+from holdfast.state.layer.query import service as query_service
+from holdfast.state.layer.query.engine import Engine
 from tests.service.state.indexed_plane import IndexedPlane
 
 EVERYTHING: dict[str, object] = {}

@@ -7,25 +7,25 @@ import pytest
 
 from holdfast.common.clock import FakeClock, SteadyClock
 from holdfast.common.metrics import Registry
-from holdfast.leases.grant import Grant, Wish
-from holdfast.leases.service import LeaseService
-from holdfast.queue.bonds import Neighbours
-from holdfast.queue.service import QueueService
-from holdfast.state.service import StateService
-from holdfast.state.staging import Expectation
+from holdfast.leases.layer.claim import Claim
+from holdfast.leases.layer.grant import Grant, Wish
+from holdfast.leases.layer.service import LeaseService
+from holdfast.queue.layer.delivery.transaction_binding import Neighbours
+from holdfast.queue.layer.service import QueueService
+from holdfast.state.layer.document.service import StateService
+from holdfast.state.layer.document.staging import Expectation
 from holdfast.storage.disk.store import open_disk
-from holdfast.storage.leasing import Claim
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Store
-from holdfast.storage.resource import Decision, Member
-from holdfast.txn.coordinator import Coordinator
-from holdfast.txn.decisions import Decisions
-from holdfast.txn.lead import Lead
-from holdfast.txn.leadership import LocalLeadership
+from holdfast.txn.cluster.lead import Lead
+from holdfast.txn.cluster.leadership import LocalLeadership
+from holdfast.txn.cluster.peers import PeerPort
+from holdfast.txn.layer.coordinator import Coordinator
+from holdfast.txn.layer.decisions import Decisions
+from holdfast.txn.layer.port import Decision, Member
+from holdfast.txn.layer.sweep import Sweep
 from holdfast.txn.metrics import TxnMetrics
-from holdfast.txn.sweep import Sweep
-from holdfast.txn.tc_peers import PeerPort
 
 HERE = "island-1"
 RETENTION_S = 3600.0

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from holdfast.common.ids import new_xid
-from holdfast.leases.grant import Wish
-from holdfast.queue.messages import DequeueOrder, EnqueueOrder, QueueAddress
+from holdfast.leases.layer.claim import LeaseRequired
+from holdfast.leases.layer.grant import Wish
+from holdfast.queue.layer.message.types import DequeueOrder, EnqueueOrder, QueueAddress
 from holdfast.storage.keys import prefix_range
-from holdfast.storage.leasing import LeaseRequired
-from holdfast.storage.resource import Decision, Member
-from holdfast.txn.errors import TxnFanoutFailed, TxnNotFound
-from holdfast.txn.rules import Ask, Participant, State
+from holdfast.txn.layer.errors import TxnFanoutFailed, TxnNotFound
+from holdfast.txn.layer.port import Decision, Member
+from holdfast.txn.layer.rules import Ask, Participant, State
 from tests.service.txn.conftest import HERE, RETENTION_S, Plane, claim
 
 A, B = Member("default", "a"), Member("default", "b")

@@ -8,12 +8,12 @@ import pytest
 
 from holdfast.common.ids import new_xid
 from holdfast.common.settings import PlaneSettings
-from holdfast.storage.layers_pb2 import TxnParticipant, TxnRecord
-from holdfast.txn.fan_out import IslandFanOut
-from holdfast.txn.rm_registry import Change, RmRegistry
-from holdfast.txn.rm_registry_records import RmTable
-from holdfast.txn.tc_peers import PeerAnswer, PeerUnreachable
-from holdfast.txn.tc_peers import Role as Caller
+from holdfast.txn.cluster.peers import PeerAnswer, PeerUnreachable
+from holdfast.txn.cluster.peers import Role as Caller
+from holdfast.txn.cluster.registry.records import RmTable
+from holdfast.txn.cluster.registry.registry import Change, RmRegistry
+from holdfast.txn.layer.fan_out import IslandFanOut
+from holdfast.txn.layer.records_pb2 import TxnParticipant, TxnRecord
 from tests.service.txn.conftest import Plane
 
 SETTINGS = PlaneSettings.isolated(

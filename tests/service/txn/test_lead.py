@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 
 from holdfast.common.ids import new_xid
+from holdfast.common.upstream.internal_call import Forwarded
 from holdfast.common.wire_errors import error_answer
-from holdfast.queue.errors import NoMessages
-from holdfast.queue.messages import DequeueOrder, EnqueueOrder, LeaseClaim, NackOrder, QueueAddress
-from holdfast.storage.internal_call import Forwarded
+from holdfast.queue.layer.errors import NoMessages
+from holdfast.queue.layer.message.types import DequeueOrder, EnqueueOrder, LeaseClaim, NackOrder, QueueAddress
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Store
-from holdfast.storage.resource import Decision, Member
-from holdfast.txn.errors import TxnFanoutFailed
-from holdfast.txn.lead import Lead
-from holdfast.txn.leadership import Leader
-from holdfast.txn.records import RECORDS, Due, due_bounds
-from holdfast.txn.rules import Ask, Participant, State
-from holdfast.txn.tc_errors import TcNotLeader, TcUnavailable
-from holdfast.txn.tc_peers import PeerAnswer, PeerUnreachable, Role
+from holdfast.txn.cluster.errors import TcNotLeader, TcUnavailable
+from holdfast.txn.cluster.lead import Lead
+from holdfast.txn.cluster.leadership import Leader
+from holdfast.txn.cluster.peers import PeerAnswer, PeerUnreachable, Role
+from holdfast.txn.layer.errors import TxnFanoutFailed
+from holdfast.txn.layer.port import Decision, Member
+from holdfast.txn.layer.records import RECORDS, Due, due_bounds
+from holdfast.txn.layer.rules import Ask, Participant, State
 from tests.service.txn.conftest import HERE, Plane, claim
 
 A, FAR = Member("default", "a"), Member("default", "far")

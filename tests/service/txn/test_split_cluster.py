@@ -8,7 +8,7 @@ import httpx
 from holdfast.common.ids import new_xid
 from holdfast.storage.opening import open_store
 from holdfast.storage.options import StoreOptions
-from holdfast.txn.records import RECORDS
+from holdfast.txn.layer.records import RECORDS
 from tests.infra.gateway import gateway_before, url_of
 from tests.infra.split import split_services
 from tests.service.txn.tc_node import until

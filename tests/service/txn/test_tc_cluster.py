@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from holdfast.txn.membership import JoinFailed
+from holdfast.txn.cluster.membership.membership import JoinFailed
 from tests.infra.program import free_port
 from tests.service.common.certificates import Authority
 from tests.service.txn.tc_node import Certificates, TcNode, tc_node, until

@@ -15,15 +15,15 @@ from holdfast.common.tls import server_context
 from holdfast.storage.errors import StoreUnavailable
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
-from holdfast.txn.election_pace import Pace
-from holdfast.txn.membership import Membership
-from holdfast.txn.membership_records import MemberTable, Roster
-from holdfast.txn.rm_registry import RmRegistry
-from holdfast.txn.rm_registry_records import RmTable
-from holdfast.txn.tc_access import TcAccess
-from holdfast.txn.tc_lease_routes import TcLeaseRoutes
-from holdfast.txn.tc_peers_http import HttpPeers
-from holdfast.txn.tc_routes import TcRoutes
+from holdfast.txn.cluster.election.pace import Pace
+from holdfast.txn.cluster.membership.membership import Membership
+from holdfast.txn.cluster.membership.records import MemberTable, Roster
+from holdfast.txn.cluster.peers_http import HttpPeers
+from holdfast.txn.cluster.registry.records import RmTable
+from holdfast.txn.cluster.registry.registry import RmRegistry
+from holdfast.txn.protocol.access import TcAccess
+from holdfast.txn.protocol.cluster import TcRoutes
+from holdfast.txn.protocol.leader_lease import TcLeaseRoutes
 from tests.infra.program import free_port
 from tests.service.common.certificates import Authority
 from tests.service.txn.tc_node import Certificates

@@ -10,17 +10,17 @@ from holdfast.common.metrics import Registry
 from holdfast.common.settings import PlaneSettings
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
-from holdfast.storage.layers_pb2 import TxnParticipant, TxnRecord
-from holdfast.storage.resource import Member
-from holdfast.txn.errors import TxnFanoutFailed
-from holdfast.txn.fan_out import IslandFanOut
-from holdfast.txn.listing import in_doubt
+from holdfast.txn.cluster.peers import PeerAnswer, PeerUnreachable
+from holdfast.txn.cluster.peers import Role as Caller
+from holdfast.txn.cluster.registry.records import RmTable
+from holdfast.txn.cluster.registry.registry import Change, RmRegistry
+from holdfast.txn.layer.errors import TxnFanoutFailed
+from holdfast.txn.layer.fan_out import IslandFanOut
+from holdfast.txn.layer.listing import in_doubt
+from holdfast.txn.layer.port import Member
+from holdfast.txn.layer.records_pb2 import TxnParticipant, TxnRecord
+from holdfast.txn.layer.rules import Ask, Participant, State
 from holdfast.txn.metrics import TxnMetrics
-from holdfast.txn.rm_registry import Change, RmRegistry
-from holdfast.txn.rm_registry_records import RmTable
-from holdfast.txn.rules import Ask, Participant, State
-from holdfast.txn.tc_peers import PeerAnswer, PeerUnreachable
-from holdfast.txn.tc_peers import Role as Caller
 from tests.infra.gateway import gateway_before, url_of
 from tests.infra.split import split_services
 from tests.service.txn.conftest import RETENTION_S, Plane

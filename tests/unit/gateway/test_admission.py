@@ -13,10 +13,10 @@ from holdfast.common.express.route import Route
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.traits import Admission as Declared
 from holdfast.common.express.traits import Group
-from holdfast.gateway.admission import Admission, HeldTooLong, Throttled, Turn
-from holdfast.gateway.load_sample import HostFigures, InFlight, LoadSample
-from holdfast.gateway.plane import declared_routers
-from holdfast.gateway.pressure import Controller, Delay, Scope, State, halving, percentage
+from holdfast.gateway.admission.controller import Controller, Delay, Scope, State, halving, percentage
+from holdfast.gateway.admission.gates import Admission, HeldTooLong, Throttled, Turn
+from holdfast.gateway.admission.load_sample import HostFigures, InFlight, LoadSample
+from holdfast.gateway.composition import declared_routers
 from holdfast.gateway.settings import GatewaySettings
 
 TRIGGERS = [

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from holdfast.common.express.traits import Group
-from holdfast.gateway.limits import controller_of, turn_budget_s
-from holdfast.gateway.load_sample import HostFigures, InFlight, LoadSample
-from holdfast.gateway.pressure import State
+from holdfast.gateway.admission.controller import State
+from holdfast.gateway.admission.limits import controller_of, turn_budget_s
+from holdfast.gateway.admission.load_sample import HostFigures, InFlight, LoadSample
 from holdfast.gateway.settings import GatewaySettings
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.gateway.load_sample import (
+from holdfast.gateway.admission.load_sample import (
     HostFigures,
     HostProbe,
     InFlight,

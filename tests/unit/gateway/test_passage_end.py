@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.common.drain import Drain, Waits
 from holdfast.common.express.message import StreamAnswer
-from holdfast.gateway.passage_end import EndedChunks, Ending, ending_of
+from holdfast.gateway.proxy.stream_end import EndedChunks, Ending, ending_of
 
 BOUNDARY = b"0123456789abcdef"
 MULTIPART = [(b"content-type", b"multipart/related; boundary=" + BOUNDARY)]

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.common.express.traits import Group
-from holdfast.gateway.load_sample import HostFigures, InFlight, LoadSample
-from holdfast.gateway.pressure import (
+from holdfast.gateway.admission.controller import (
     Controller,
     Delay,
     Scope,
@@ -19,6 +18,7 @@ from holdfast.gateway.pressure import (
     percentage,
     size,
 )
+from holdfast.gateway.admission.load_sample import HostFigures, InFlight, LoadSample
 
 RECOVERY_SAMPLES = 3
 DELAYS = {

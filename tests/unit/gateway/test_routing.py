@@ -7,8 +7,8 @@ from holdfast.common.express.route import Route
 from holdfast.common.express.traits import Begins, Duration, Group
 from holdfast.common.principal import Permission
 from holdfast.common.role import Role
-from holdfast.gateway.affinity import Affinity
-from holdfast.gateway.plane import declared_routers
+from holdfast.gateway.composition import declared_routers
+from holdfast.gateway.proxy.affinity import Affinity
 from holdfast.gateway.settings import GatewaySettings
 
 

@@ -12,10 +12,10 @@ from holdfast.common.metrics import Counter, Registry
 from holdfast.common.upstream.errors import UpstreamBroken, UpstreamError, UpstreamUnavailable
 from holdfast.common.upstream.limits import UpstreamLimits
 from holdfast.common.upstream.port import UpstreamAnswer
-from holdfast.gateway import repetition, unfinished
-from holdfast.gateway.passage import ANSWER_S_MAX
-from holdfast.gateway.repetition import Repetition
-from holdfast.gateway.unfinished import Unfinished, persist
+from holdfast.gateway.proxy import repetition, unfinished
+from holdfast.gateway.proxy.proxied_route import ANSWER_S_MAX
+from holdfast.gateway.proxy.repetition import Repetition
+from holdfast.gateway.proxy.unfinished import Unfinished, persist
 from holdfast.storage.options import StoreOptions
 from tests.unit.test_tree import ROOT
 

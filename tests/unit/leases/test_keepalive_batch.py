@@ -7,15 +7,15 @@ import pytest
 
 from holdfast.common.clock import FakeClock
 from holdfast.common.errors import InvalidBody
-from holdfast.leases.grant import Grant
-from holdfast.leases.keepalive_batch import CHUNK, Renewal
-from holdfast.leases.schemas import batched_keepalives
+from holdfast.leases.layer.claim import LeaseExpired, LeaseRequired
+from holdfast.leases.layer.grant import Grant
+from holdfast.leases.layer.keepalive_batch import CHUNK, Renewal
+from holdfast.leases.protocol.schemas import batched_keepalives
 from holdfast.storage.errors import TransactionContended
-from holdfast.storage.leasing import LeaseExpired, LeaseRequired
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Transaction
-from holdfast.storage.resource import Member
+from holdfast.txn.layer.port import Member
 from tests.unit.leases.test_service import Plane, claim, open_plane
 
 

@@ -1,7 +1,7 @@
 """The line of waiters: whoever stands first tries when the key may be free, and misses no call while it tries."""
 
-from holdfast.leases.line import Lines
-from holdfast.storage.resource import Member
+from holdfast.leases.layer.wait_queue import Lines
+from holdfast.txn.layer.port import Member
 
 KEY = Member("default", "orders")
 

@@ -8,22 +8,23 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.clock import FakeClock, SteadyClock, SystemClock
-from holdfast.leases.errors import AlreadyExists, Waiting
-from holdfast.leases.grant import Grant, Wish
-from holdfast.leases.service import LeaseService
-from holdfast.state.service import StateService
-from holdfast.state.staging import Expectation
-from holdfast.storage import resource
+from holdfast.leases.layer.claim import Claim, FencingMismatch, LeaseExpired, LeaseRequired, TxnMismatch
+from holdfast.leases.layer.errors import AlreadyExists, Waiting
+from holdfast.leases.layer.grant import Grant, Wish
+from holdfast.leases.layer.records import held_range
+from holdfast.leases.layer.service import LeaseService
+from holdfast.state.layer.document.service import StateService
+from holdfast.state.layer.document.staging import Expectation
+from holdfast.state.layer.records import DOCUMENTS
 from holdfast.storage.disk.store import open_disk
-from holdfast.storage.layers import DOCUMENTS, held_range
-from holdfast.storage.leasing import Claim, FencingMismatch, LeaseExpired, LeaseRequired, TxnMismatch
 from holdfast.storage.local.shelf import MemoryShelf
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, Store
-from holdfast.storage.resource import Decision, Member, TooManyParticipants
-from holdfast.txn.coordinator import Coordinator
+from holdfast.txn.layer import port as resource
+from holdfast.txn.layer.coordinator import Coordinator
+from holdfast.txn.layer.port import Decision, Member, TooManyParticipants
 from tests.infra.files import GatedFile
 
 A, B, C = Member("default", "a"), Member("default", "b"), Member("default", "c")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.queue.arrival import Arrival
-from holdfast.queue.messages import QueueAddress
-from holdfast.storage.layers_pb2 import MessageState, QueueMessage
+from holdfast.queue.layer.message.arrival import Arrival
+from holdfast.queue.layer.message.types import QueueAddress
+from holdfast.queue.layer.records_pb2 import MessageState, QueueMessage
 from holdfast.storage.records_pb2 import Payload
 
 

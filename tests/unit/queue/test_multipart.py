@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.queue.multipart import (
+from holdfast.queue.protocol.lockd.multipart.header import MultipartError
+from holdfast.queue.protocol.lockd.multipart.reader import (
     AROUND_BYTES_MAX,
     HEAD_BYTES_MAX,
     PARTS_MAX,
@@ -14,7 +15,6 @@ from holdfast.queue.multipart import (
     plain_batch,
     plain_parts,
 )
-from holdfast.queue.multipart_header import MultipartError
 
 META_HEAD = b'Content-Disposition: form-data; name="meta"\r\nContent-Type: application/json'
 PAYLOAD_HEAD = b'Content-Disposition: form-data; name="payload"\r\nContent-Type: text/plain'

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.queue.multipart_header import (
+from holdfast.queue.protocol.lockd.multipart.header import (
     InvalidContentType,
     MultipartError,
     boundary_of,

@@ -2,8 +2,8 @@
 
 import sys
 
-from holdfast.queue.window import Entry, Order, Place, Window
-from holdfast.storage.layers_pb2 import MessageState
+from holdfast.queue.layer.dispatch.window import Entry, Order, Place, Window
+from holdfast.queue.layer.records_pb2 import MessageState
 
 
 def ready(name: str, at_ms: int = 0, priority: int = 0, revision: int = 1) -> Entry:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.queue.withdrawal import PassingDeliveries, passing_deliveries
+from holdfast.queue.protocol.withdrawal import PassingDeliveries, passing_deliveries
 
 BOUNDARY = b"f" * 60
 FIELDS = ("namespace", "queue", "message_id", "lease_id")

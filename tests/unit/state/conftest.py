@@ -5,19 +5,19 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.common.clock import FakeClock, SteadyClock
-from holdfast.leases.grant import Wish
-from holdfast.leases.service import LeaseService
-from holdfast.state.attachments import Attached, AttachmentService, Selector, Upload
-from holdfast.state.mutations import MutationService
-from holdfast.state.service import StateService
-from holdfast.state.staging import ANYTHING, View
+from holdfast.leases.layer.claim import Claim
+from holdfast.leases.layer.grant import Wish
+from holdfast.leases.layer.service import LeaseService
+from holdfast.state.layer.attachment.service import Attached, AttachmentService, Selector, Upload
+from holdfast.state.layer.document.mutation import MutationService
+from holdfast.state.layer.document.service import StateService
+from holdfast.state.layer.document.staging import ANYTHING, View
 from holdfast.storage.intake import pieces_of
-from holdfast.storage.leasing import Claim
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Store
-from holdfast.storage.resource import Decision, Member
-from holdfast.txn.coordinator import Coordinator
+from holdfast.txn.layer.coordinator import Coordinator
+from holdfast.txn.layer.port import Decision, Member
 from tests.conformance.backends import SMALL, Backend
 
 DOCUMENT_BYTES_MAX = 1 << 20

@@ -4,16 +4,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.state.attachment_records import ATTACHMENTS_PER_KEY_MAX
-from holdfast.state.attachments import Selector, Upload
-from holdfast.state.errors import AttachmentTooLarge, TooManyAttachments, TransactionTooLarge
-from holdfast.state.holding import STAGED_BYTES_MAX
-from holdfast.state.staging import ANYTHING
+from holdfast.leases.layer.claim import LeaseRequired
+from holdfast.state.layer.attachment.records import ATTACHMENTS_PER_KEY_MAX
+from holdfast.state.layer.attachment.service import Selector, Upload
+from holdfast.state.layer.document.holding import STAGED_BYTES_MAX
+from holdfast.state.layer.document.staging import ANYTHING
+from holdfast.state.layer.errors import AttachmentTooLarge, TooManyAttachments, TransactionTooLarge
 from holdfast.storage.intake import INLINE_BYTES_MAX
 from holdfast.storage.keys import unpack
-from holdfast.storage.leasing import LeaseRequired
 from holdfast.storage.port import RANGE_LIMIT_MAX, Store
-from holdfast.storage.resource import Decision, Member
+from holdfast.txn.layer.port import Decision, Member
 from tests.unit.state.conftest import Plane
 
 A, B = Member("default", "a"), Member("default", "b")

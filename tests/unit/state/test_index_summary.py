@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from holdfast.lql.document import parse_document
 from holdfast.lql.evaluation import matches
 from holdfast.lql.selector_json import selector_from_json
-from holdfast.state import index_summary
-from holdfast.state.index_plan import Planner
-from holdfast.state.index_summary import Summary
-from holdfast.state.index_terms import ONLY_PARTIAL, Terms
-from holdfast.state.index_text import add_entries
-from holdfast.state.index_worker import summary_of
+from holdfast.state.layer.index import summary as index_summary
+from holdfast.state.layer.index.plan import Planner
+from holdfast.state.layer.index.summary import Summary
+from holdfast.state.layer.index.terms import ONLY_PARTIAL, Terms
+from holdfast.state.layer.index.text import add_entries
+from holdfast.state.layer.index.worker import summary_of
 from tests.service.state.query_cases import Cases
 
 NOW_NS = 1_700_000_000 * 10**9

@@ -7,11 +7,11 @@ import pytest
 
 from holdfast.common.errors import InvalidBody
 from holdfast.lql.errors import InvalidMutations
-from holdfast.state import mutation_process
-from holdfast.state.errors import DocumentTooLarge, MutationUnavailable, VersionConflict
-from holdfast.state.mutations import HERE_BYTES_MAX, QUICK_CHARS_MAX
-from holdfast.state.staging import ANYTHING, Expectation
-from holdfast.storage.resource import Member
+from holdfast.state.layer.document import mutation_process
+from holdfast.state.layer.document.mutation import HERE_BYTES_MAX, QUICK_CHARS_MAX
+from holdfast.state.layer.document.staging import ANYTHING, Expectation
+from holdfast.state.layer.errors import DocumentTooLarge, MutationUnavailable, VersionConflict
+from holdfast.txn.layer.port import Member
 from tests.unit.state.conftest import DOCUMENT_BYTES_MAX, Plane
 
 A = Member("default", "a")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from holdfast.state import staging
-from holdfast.state.errors import EtagMismatch, VersionConflict
-from holdfast.state.staging import NOTHING, Expectation
-from holdfast.storage.layers_pb2 import Document, Stage
+from holdfast.state.layer.document import staging
+from holdfast.state.layer.document.staging import NOTHING, Expectation
+from holdfast.state.layer.errors import EtagMismatch, VersionConflict
+from holdfast.state.layer.records_pb2 import Document, Stage
 from holdfast.storage.records_pb2 import Payload
 
 COMMITTED = Document(version=1, etag="one", content=Payload(inline=b"1"))

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from holdfast.state.worker_process import WorkerProcess
+from holdfast.state.layer.worker_process import WorkerProcess
 
 DOCUMENT = b'{"name":"large","values":[1,2,3]}'
 QUERY_ORDER = b'{"selector":{"eq":{"field":"/name","value":"large"}},"now_ns":0}\n'

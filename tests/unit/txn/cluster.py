@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from holdfast.storage.port import Store
-from holdfast.txn.election import Election
-from holdfast.txn.election_ballot import Node
-from holdfast.txn.election_pace import Pace
-from holdfast.txn.leader_lease_keeper import LeaseKeeper
-from holdfast.txn.tc_errors import LeaderRefusal
-from holdfast.txn.tc_peers import PeerAnswer, PeerUnreachable, Role
-from holdfast.txn.terms import StoredTerms
+from holdfast.txn.cluster.election.ballot import Node
+from holdfast.txn.cluster.election.election import Election
+from holdfast.txn.cluster.election.leader_lease_keeper import LeaseKeeper
+from holdfast.txn.cluster.election.pace import Pace
+from holdfast.txn.cluster.election.terms import StoredTerms
+from holdfast.txn.cluster.errors import LeaderRefusal
+from holdfast.txn.cluster.peers import PeerAnswer, PeerUnreachable, Role
 from tests.unit.txn.virtual_time import now_ms
 
 PACE = Pace()

@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from holdfast.txn.leadership import check_term
-from holdfast.txn.tc_errors import TcTermRequired, TcTermStale, TcUnavailable
+from holdfast.txn.cluster.errors import TcTermRequired, TcTermStale, TcUnavailable
+from holdfast.txn.cluster.leadership import check_term
 from tests.unit.txn.chaos import FAILOVER_S, cluster, live_through_chaos
 from tests.unit.txn.cluster import PACE, SimulatedNode, until
 from tests.unit.txn.virtual_time import run_virtual

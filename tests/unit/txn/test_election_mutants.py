@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 
-from holdfast.txn.election import Election
-from holdfast.txn.election_ballot import Ballot
-from holdfast.txn.leader_lease import LeaderLease
-from holdfast.txn.terms import NO_TERM, StoredTerms, Term
+from holdfast.txn.cluster.election.ballot import Ballot
+from holdfast.txn.cluster.election.election import Election
+from holdfast.txn.cluster.election.leader_lease import LeaderLease
+from holdfast.txn.cluster.election.terms import NO_TERM, StoredTerms, Term
 from tests.unit.txn.chaos import live_through_chaos
 from tests.unit.txn.virtual_time import run_virtual
 

@@ -5,9 +5,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast.txn.leader_lease import LeaderLease
-from holdfast.txn.tc_errors import LeaderRefusal, TcLeaseActive, TcTermStale
-from holdfast.txn.terms import NO_TERM, Term
+from holdfast.txn.cluster.election.leader_lease import LeaderLease
+from holdfast.txn.cluster.election.terms import NO_TERM, Term
+from holdfast.txn.cluster.errors import LeaderRefusal, TcLeaseActive, TcTermStale
 
 TTL_MS = 1000
 A, B = "node-a", "node-b"

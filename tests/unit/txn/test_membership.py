@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.storage.layers_pb2 import TcMember
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Store, Transaction
 from holdfast.storage.tables import Table
-from holdfast.txn.election_pace import Pace
-from holdfast.txn.membership import ANNOUNCE, LEAVE, LEAVE_FANOUT, Membership
-from holdfast.txn.membership_records import MEMBERS_MAX, MemberTable, Roster
-from holdfast.txn.tc_errors import ClusterUnavailable
-from holdfast.txn.tc_peers import PeerAnswer, PeerUnreachable, Role
+from holdfast.txn.cluster.election.pace import Pace
+from holdfast.txn.cluster.errors import ClusterUnavailable
+from holdfast.txn.cluster.membership.membership import ANNOUNCE, LEAVE, LEAVE_FANOUT, Membership
+from holdfast.txn.cluster.membership.records import MEMBERS_MAX, MemberTable, Roster
+from holdfast.txn.cluster.peers import PeerAnswer, PeerUnreachable, Role
+from holdfast.txn.layer.records_pb2 import TcMember
 
 A, B, C = "https://a", "https://b", "https://c"
 TTL_MS = 45_000

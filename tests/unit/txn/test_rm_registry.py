@@ -7,10 +7,10 @@ import pytest
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Store
-from holdfast.txn.rm_registry import REPLICATE, Change, RmRegistry
-from holdfast.txn.rm_registry_records import ENDPOINTS_MAX, RmTable
-from holdfast.txn.tc_errors import RmReplicationFailed, RmUnavailable
-from holdfast.txn.tc_peers import PeerAnswer, PeerUnreachable, Role
+from holdfast.txn.cluster.errors import RmReplicationFailed, RmUnavailable
+from holdfast.txn.cluster.peers import PeerAnswer, PeerUnreachable, Role
+from holdfast.txn.cluster.registry.records import ENDPOINTS_MAX, RmTable
+from holdfast.txn.cluster.registry.registry import REPLICATE, Change, RmRegistry
 
 B, C = "https://b", "https://c"
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.storage.layers_pb2 import TxnMarker, TxnRecord
-from holdfast.storage.resource import Member
-from holdfast.txn import rules
-from holdfast.txn.errors import TxnConflict
-from holdfast.txn.rules import Ask, Participant, State
-from holdfast.txn.tc_errors import TcTermRequired, TcTermStale
+from holdfast.txn.cluster.errors import TcTermRequired, TcTermStale
+from holdfast.txn.layer import rules
+from holdfast.txn.layer.errors import TxnConflict
+from holdfast.txn.layer.port import Member
+from holdfast.txn.layer.records_pb2 import TxnMarker, TxnRecord
+from holdfast.txn.layer.rules import Ask, Participant, State
 
 A, B = Member("n", "a"), Member("n", "b")
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.txn.tc_endpoints import ENDPOINT_CHARS_MAX, plain_endpoint, plain_endpoints
+from holdfast.txn.cluster.endpoints import ENDPOINT_CHARS_MAX, plain_endpoint, plain_endpoints
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from holdfast.common.logging import configure_logging
 from holdfast.common.metrics import Registry
 from holdfast.common.operation_metrics import Timing
-from holdfast.txn.watchdog import watched
+from holdfast.txn.layer.watchdog import watched
 
 
 @pytest.fixture

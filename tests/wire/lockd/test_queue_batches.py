@@ -2,8 +2,8 @@
 
 import json
 
-from holdfast.queue.claiming import CLAIM_BYTES_MAX
-from holdfast.queue.messages import BATCH_MAX
+from holdfast.queue.layer.delivery.claims import CLAIM_BYTES_MAX
+from holdfast.queue.layer.message.types import BATCH_MAX
 from tests.wire.lockd.conftest import Wire
 from tests.wire.lockd.queue_wire import (
     MULTIPART,

@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 
-from holdfast.queue.fields import META_BYTES_MAX
+from holdfast.queue.protocol.lockd.fields import META_BYTES_MAX
 from tests.wire.lockd.conftest import Wire
 from tests.wire.lockd.queue_wire import BOUNDARY, MULTIPART, closed, dequeue, message_body, part, take
 from tests.wire.lockd.test_leases import refusal

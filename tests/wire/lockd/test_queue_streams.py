@@ -14,7 +14,7 @@ from holdfast.common.listener import Listener
 from holdfast.common.server import PlaneServer, ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
-from holdfast.queue import inspection_routes
+from holdfast.queue.protocol.lockd import inspection as inspection_routes
 from tests.wire.lockd.conftest import Wire
 from tests.wire.lockd.queue_wire import (
     Delivered,

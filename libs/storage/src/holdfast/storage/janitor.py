@@ -15,8 +15,8 @@ from holdfast.common.background import background
 from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
 from holdfast.storage.keys import next_key
-from holdfast.storage.layers_pb2 import JanitorProgress
 from holdfast.storage.port import Record, Store, Transaction
+from holdfast.storage.records_pb2 import JanitorProgress
 from holdfast.storage.tables import Table
 from holdfast.storage.trouble import warn_unless_told
 

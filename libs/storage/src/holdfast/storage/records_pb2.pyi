@@ -278,3 +278,33 @@ class BackupTrailer(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BackupTrailer: _TypeAlias = BackupTrailer  # noqa: Y015
+
+@_typing.final
+class JanitorProgress(_message.Message):
+    """("sys", "janitor", name): how far a pass over the records of one kind has come. Whichever process is first goes on with it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STARTED_AT_MS_FIELD_NUMBER: _builtins.int
+    SEEN_AT_MS_FIELD_NUMBER: _builtins.int
+    AFTER_KEY_FIELD_NUMBER: _builtins.int
+    started_at_ms: _builtins.int
+    """Of the last pass."""
+    seen_at_ms: _builtins.int
+    """When its process last said so; one that is long silent is taken over from."""
+    after_key: _builtins.bytes
+    """Every record up to this one was looked at; empty: the pass is over."""
+    def __init__(
+        self,
+        *,
+        started_at_ms: _builtins.int = ...,
+        seen_at_ms: _builtins.int = ...,
+        after_key: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_key", b"after_key", "seen_at_ms", b"seen_at_ms", "started_at_ms", b"started_at_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JanitorProgress: _TypeAlias = JanitorProgress  # noqa: Y015

@@ -10,11 +10,11 @@ from holdfast.common.express.router import ExpressRouter
 from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
+from holdfast.leases.layer.retention import KeyRetention
 from holdfast.leases.metrics import LeaseMetrics
-from holdfast.leases.retention import KeyRetention
-from holdfast.leases.routes import LeaseRoutes
+from holdfast.leases.protocol.lockd import LeaseRoutes
+from holdfast.leases.protocol.withdrawal import WithdrawalRoutes
 from holdfast.leases.settings import LeasesSettings
-from holdfast.leases.withdrawal import WithdrawalRoutes
 from holdfast.storage.retention import retention_of
 from holdfast.txn.hosting import create_role_app
 from holdfast.txn.layers import Layers

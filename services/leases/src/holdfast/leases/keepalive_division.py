@@ -11,7 +11,7 @@ from pydantic_core import from_json, to_json
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.message import Answer, Header, json_answer
 from holdfast.common.wire_errors import error_members
-from holdfast.leases.schemas import KEEPALIVE_BATCH_MAX
+from holdfast.leases.protocol.schemas import KEEPALIVE_BATCH_MAX
 
 
 class KeepaliveDivision:

@@ -2,7 +2,7 @@
 
 from holdfast.common.metrics import Registry
 from holdfast.common.operation_metrics import OperationMetrics
-from holdfast.leases.service import LeaseService
+from holdfast.leases.layer.service import LeaseService
 
 
 class LeaseMetrics:

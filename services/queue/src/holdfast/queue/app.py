@@ -10,10 +10,10 @@ from holdfast.common.express.router import ExpressRouter
 from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
-from holdfast.queue.doors import QueueDoors
 from holdfast.queue.metrics import QueueMetrics
+from holdfast.queue.protocol.lockd.endpoints import QueueDoors
+from holdfast.queue.protocol.withdrawal import GiveBackRoutes
 from holdfast.queue.settings import QueueSettings
-from holdfast.queue.withdrawal import GiveBackRoutes
 from holdfast.txn.hosting import create_role_app
 from holdfast.txn.layers import Layers
 

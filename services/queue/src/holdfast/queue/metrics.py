@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from holdfast.common.metrics import Registry
 from holdfast.common.operation_metrics import OperationMetrics
-from holdfast.queue.messages import Delivery, Message
-from holdfast.queue.service import QueueService
+from holdfast.queue.layer.message.types import Delivery, Message
+from holdfast.queue.layer.service import QueueService
 
 
 class QueueMetrics:

@@ -9,18 +9,17 @@ from holdfast.common.express.router import ExpressRouter
 from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
-from holdfast.state.attachment_routes import AttachmentRoutes
-from holdfast.state.attachments import AttachmentService
-from holdfast.state.index_builder import IndexBuilder
-from holdfast.state.index_metrics import IndexMetrics
-from holdfast.state.metrics import AttachmentMetrics, RetentionMetrics
-from holdfast.state.mutations import MutationService
-from holdfast.state.namespace_config import NamespaceService
-from holdfast.state.namespace_routes import NamespaceRoutes
-from holdfast.state.query_routes import QueryRoutes
-from holdfast.state.query_service import QueryService
-from holdfast.state.retention import DocumentRetention
-from holdfast.state.routes import StateRoutes
+from holdfast.state.layer.attachment.service import AttachmentService
+from holdfast.state.layer.document.mutation import MutationService
+from holdfast.state.layer.document.retention import DocumentRetention
+from holdfast.state.layer.index.builder import IndexBuilder
+from holdfast.state.layer.namespace import NamespaceService
+from holdfast.state.layer.query.service import QueryService
+from holdfast.state.metrics import AttachmentMetrics, IndexMetrics, RetentionMetrics
+from holdfast.state.protocol.lockd.attachments import AttachmentRoutes
+from holdfast.state.protocol.lockd.documents import StateRoutes
+from holdfast.state.protocol.lockd.namespaces import NamespaceRoutes
+from holdfast.state.protocol.lockd.queries import QueryRoutes
 from holdfast.state.settings import StateSettings
 from holdfast.storage.retention import retention_of
 from holdfast.txn.hosting import create_role_app

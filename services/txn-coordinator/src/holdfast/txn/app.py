@@ -9,16 +9,16 @@ from holdfast.common.express.router import ExpressRouter
 from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
-from holdfast.txn.decisions import Decisions
-from holdfast.txn.fan_out import IslandFanOut
+from holdfast.txn.cluster.lead import Lead
 from holdfast.txn.hosting import create_role_app
-from holdfast.txn.internal_routes import InternalTxnRoutes
+from holdfast.txn.layer.decisions import Decisions
+from holdfast.txn.layer.fan_out import IslandFanOut
+from holdfast.txn.layer.sweep import Sweep
 from holdfast.txn.layers import Layers
-from holdfast.txn.lead import Lead
-from holdfast.txn.routes import TxnRoutes
+from holdfast.txn.node import TcCluster
+from holdfast.txn.protocol.internal import InternalTxnRoutes
+from holdfast.txn.protocol.lockd import TxnRoutes
 from holdfast.txn.settings import TxnSettings
-from holdfast.txn.sweep import Sweep
-from holdfast.txn.tc_cluster import TcCluster
 
 
 class TxnPart:

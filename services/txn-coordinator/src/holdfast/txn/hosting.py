@@ -12,8 +12,8 @@ from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.upstream.peers import Peers
 from holdfast.storage.hosting import Part, build_store_app
+from holdfast.txn.cluster.remote_lead import RemoteLead
 from holdfast.txn.layers import Layers, open_layers
-from holdfast.txn.remote_lead import RemoteLead
 
 
 class ServicePart(Part[Layers], Protocol):

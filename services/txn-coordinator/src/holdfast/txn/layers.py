@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
-from holdfast.leases.service import LeaseService
-from holdfast.queue.bonds import Neighbours
-from holdfast.queue.limits import limits_of
-from holdfast.queue.service import QueueService
-from holdfast.state.service import StateService
+from holdfast.leases.layer.service import LeaseService
+from holdfast.queue.layer.delivery.transaction_binding import Neighbours
+from holdfast.queue.layer.limits import limits_of
+from holdfast.queue.layer.service import QueueService
+from holdfast.state.layer.document.service import StateService
 from holdfast.storage.port import Store
-from holdfast.txn.coordinator import Coordinator
-from holdfast.txn.island import backend_hash_of
-from holdfast.txn.led import Led
+from holdfast.txn.layer.coordinator import Coordinator
+from holdfast.txn.layer.island import backend_hash_of
+from holdfast.txn.layer.led import Led
 from holdfast.txn.metrics import TxnMetrics
 
 

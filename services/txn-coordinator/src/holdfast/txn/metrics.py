@@ -5,7 +5,7 @@ from typing import Final
 from holdfast.common.metrics import Registry
 from holdfast.common.operation_metrics import Timing
 from holdfast.storage.port import Transaction
-from holdfast.txn.rules import State
+from holdfast.txn.layer.rules import State
 
 ISLAND: Final = "island"
 """The target of what goes to another store; within this one it is the name of a service."""
@@ -30,7 +30,7 @@ class TxnMetrics:
         self.replay = timing("replay", "Replays of what is recorded.")
         self.sweep = timing("sweep", "One look at what is due.")
         self._recorded = registry.counter(
-            "holdfast.txn.decisions.recorded", "Decisions that stand, by what was decided.", ("state",)
+            "holdfast.txn.layer.decisions.recorded", "Decisions that stand, by what was decided.", ("state",)
         )
         self._attempts = registry.counter(
             "holdfast.txn.fanout.attempts",
@@ -46,7 +46,7 @@ class TxnMetrics:
             ("target", "reason"),
         )
         self._swept = {
-            name: registry.counter(f"holdfast.txn.sweep.{name}", help_text).labels()
+            name: registry.counter(f"holdfast.txn.layer.sweep.{name}", help_text).labels()
             for name, help_text in (
                 ("applied", "Decisions that the sweep brought to everybody."),
                 ("failed", "Transactions that it could not go on with; they are due again."),

@@ -16,12 +16,14 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from holdfast.cli.bench.load import DOCUMENT, LoadJob, LoadResult, key_name
-from holdfast.state.index_state import IndexStates
-from holdfast.state.index_terms import Terms
+from holdfast.leases.layer.records import LEASES
+from holdfast.leases.layer.records_pb2 import Lease
+from holdfast.state.layer.index.state import IndexStates
+from holdfast.state.layer.index.terms import Terms
+from holdfast.state.layer.records import DOCUMENTS
+from holdfast.state.layer.records_pb2 import Document
 from holdfast.storage.disk.journal_file import allocate
 from holdfast.storage.disk.store import open_disk
-from holdfast.storage.layers import DOCUMENTS, LEASES
-from holdfast.storage.layers_pb2 import Document, Lease
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Transaction
 from holdfast.storage.records_pb2 import Payload

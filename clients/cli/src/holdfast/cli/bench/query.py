@@ -16,9 +16,9 @@ import typer
 
 from holdfast.cli.bench.measure import SERVE, BenchError, Server, started
 from holdfast.cli.output import Output, OutputFormat, failure, print_result
+from holdfast.state.layer.records import DOCUMENTS
+from holdfast.state.layer.records_pb2 import Document
 from holdfast.storage.disk.store import open_disk
-from holdfast.storage.layers import DOCUMENTS
-from holdfast.storage.layers_pb2 import Document
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Transaction
 from holdfast.storage.records_pb2 import Payload

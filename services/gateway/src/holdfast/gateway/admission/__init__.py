@@ -1,0 +1,1 @@
+"""Back-pressure: which requests are let in, held back or refused."""

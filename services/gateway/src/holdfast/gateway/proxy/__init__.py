@@ -1,0 +1,1 @@
+"""Routes of services in other processes, served by a gateway in front."""

@@ -1,0 +1,1 @@
+"""The layer of leases: records, rules and waiting, without HTTP."""

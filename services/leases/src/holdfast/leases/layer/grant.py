@@ -1,0 +1,38 @@
+"""What acquire asks for, and what acquire and describe tell."""
+
+from typing import NamedTuple
+
+from holdfast.leases.layer.claim import Current
+from holdfast.leases.layer.records_pb2 import Lease
+from holdfast.state.layer.records_pb2 import Document
+from holdfast.txn.layer.port import Member
+
+
+class Grant(NamedTuple):
+    """A lease as its new holder is told of it."""
+
+    lease_id: str
+    txn_id: str
+    fencing_token: int
+    expires_at_unix: int
+    current: Current
+
+
+class Wish(NamedTuple):
+    """What acquire asks for. `wait_s`: None waits for ever, 0 not at all."""
+
+    member: Member
+    owner: str
+    ttl_s: int
+    wait_s: float | None
+    txn_id: str = ""
+    is_create_only: bool = False
+
+
+class Description(NamedTuple):
+    """A key as everybody may see it."""
+
+    lease: Lease | None
+    expires_at_unix: int
+    document: Document | None
+    updated_at_s: int

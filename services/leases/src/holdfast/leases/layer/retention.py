@@ -1,0 +1,97 @@
+"""Keys that nobody has used for long and that have no document are forgotten; of their tokens the floor remains."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from holdfast.common.clock import SteadyClock
+from holdfast.leases.layer.floor import forget_leases
+from holdfast.leases.layer.records import LEASES, member_of
+from holdfast.leases.layer.records_pb2 import Lease
+from holdfast.state.layer.records import DOCUMENTS
+from holdfast.storage.janitor import STEP_RECORDS, Janitor
+from holdfast.storage.keys import next_key
+from holdfast.storage.port import RANGE_LIMIT_MAX, Record, Store, Transaction
+from holdfast.storage.retention import Retention
+from holdfast.txn.layer.lifetime import is_message_there, message_of_state
+from holdfast.txn.layer.port import Member
+
+_NAME: Final = "keys"
+
+
+class KeyRetention:
+    """Walks over the leases of one store. `expire` ends a lease whose time is over, `count` hears of what was forgotten."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: SteadyClock,
+        retention: Retention,
+        *,
+        expire: Callable[[Member], Awaitable[None]],
+        count: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._retention_s = retention.key_s
+        self._expire = expire
+        self._count = count
+        self._janitor = Janitor(
+            store, _NAME, LEASES.bounds(), self.visit, pace=retention.pace, now_ms=clock.now_ms
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """For the length of the block, if keys are forgotten at all."""
+        if not self._retention_s:
+            yield
+            return
+        async with self._janitor.running():
+            yield
+
+    async def walk(self) -> int:
+        """One pass, if it is time for it; how many keys were forgotten."""
+        return await self._janitor.walk()
+
+    async def visit(self, records: Sequence[Record]) -> int:
+        leases = {member_of(record.key): LEASES.decode(record) for record in records}
+        now_ms = self._clock.now_ms()
+        for member, lease in leases.items():
+            if lease.lease_id and lease.expires_at_ms <= now_ms:
+                await self._expire(member)  # Granted by a process that is gone.
+        idle = [member for member, lease in leases.items() if self._is_idle(lease)]
+        if idle:
+            with_document = await self._with_document(idle)
+            idle = [member for member in idle if member not in with_document]
+        count = 0
+        for start in range(0, len(idle), STEP_RECORDS):
+            count += await self._forget_step(idle[start : start + STEP_RECORDS])
+        self._count(count)
+        return count
+
+    async def _forget_step(self, members: Sequence[Member]) -> int:
+        return await self._store.transact(lambda tx: self._forget(tx, members))
+
+    async def _with_document(self, members: Sequence[Member]) -> set[Member]:
+        """Most keys have a document, and this tells without reading it; the commit looks again."""
+        start, end = DOCUMENTS.key(*members[0]), next_key(DOCUMENTS.key(*members[-1]))
+        found = await self._store.range(start, end, limit=RANGE_LIMIT_MAX, keys_only=True)
+        return {member_of(record.key) for record in found}
+
+    def _forget(self, tx: Transaction, members: Sequence[Member]) -> int:
+        keys = [table.key(*member) for member in members for table in (LEASES, DOCUMENTS)]
+        tx.get_many(keys)  # One round trip instead of two for each.
+        forgotten: dict[Member, Lease] = {}
+        for member in members:
+            lease = LEASES.get(tx, *member)
+            if lease is None or not self._is_idle(lease) or tx.get(DOCUMENTS.key(*member)) is not None:
+                continue
+            place = message_of_state(member)
+            if place is None or not is_message_there(tx, place):
+                forgotten[member] = lease
+        forget_leases(tx, forgotten)
+        return len(forgotten)
+
+    def _is_idle(self, lease: Lease) -> bool:
+        """It is not held, so there is no waiter, and no transaction has staged anything for it."""
+        return not lease.lease_id and lease.updated_at_s + self._retention_s <= self._clock.now_ms() / 1000

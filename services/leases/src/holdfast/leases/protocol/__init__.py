@@ -1,0 +1,1 @@
+"""The ways to reach leases from outside."""

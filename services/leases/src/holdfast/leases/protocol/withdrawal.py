@@ -1,0 +1,71 @@
+"""Leases whose holder was never told: how a gateway takes them back when its client is gone."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+from pydantic_core import from_json, to_json
+
+from holdfast.common.express.message import Answer, Header, Request, json_answer
+from holdfast.common.express.router import ExpressRouter
+from holdfast.common.express.undo import Undo
+from holdfast.common.names import stored_key
+from holdfast.common.principal import Permission
+from holdfast.leases.layer.service import LeaseService
+from holdfast.txn.layer.port import Member
+
+WITHDRAW_PATH: Final = "/internal/v1/leases/withdraw"
+
+
+class WithdrawRequest(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    namespace: str
+    key: str
+    lease_id: str
+
+
+class WithdrawAnswer(BaseModel):
+    withdrawn: bool
+
+
+class GrantedLease:
+    """The answer of an acquire; it comes as a whole."""
+
+    def __init__(self) -> None:
+        self._text = b""
+
+    def feed(self, piece: bytes) -> None:
+        self._text += piece
+
+    def handed_over(self) -> None:
+        self._text = b""
+
+    def request(self) -> bytes | None:
+        if not self._text:
+            return None
+        granted = from_json(self._text)
+        return to_json({name: granted[name] for name in WithdrawRequest.model_fields})
+
+
+def granted_lease(headers: Sequence[Header]) -> GrantedLease:
+    return GrantedLease()
+
+
+UNDO_ACQUIRE: Final = Undo(WITHDRAW_PATH, granted_lease)
+
+
+class WithdrawalRoutes:
+    """For processes of the plane. `service` is set while the store is open."""
+
+    service: LeaseService
+
+    def __init__(self) -> None:
+        self.router = ExpressRouter(tags=("internal",), permission=Permission.INTERNAL)
+        self.router.add(
+            WITHDRAW_PATH, self.withdraw, request_model=WithdrawRequest, response_model=WithdrawAnswer
+        )
+
+    async def withdraw(self, request: Request, body: WithdrawRequest) -> Answer:
+        member = Member(body.namespace, stored_key(body.key))
+        return json_answer({"withdrawn": await self.service.withdraw(member, body.lease_id)})

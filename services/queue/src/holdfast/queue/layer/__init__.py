@@ -1,0 +1,1 @@
+"""The layer of queues: messages, dispatch and deliveries, without HTTP."""

@@ -1,0 +1,1 @@
+"""Deliveries: claimed, resolved by their consumer, or ended without it."""

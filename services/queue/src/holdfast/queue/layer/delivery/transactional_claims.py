@@ -1,0 +1,131 @@
+"""Claims that bind more than a message: to a transaction of the caller's, or to the lease on its state. One commit too."""
+
+import asyncio
+
+from holdfast.common import failpoint
+from holdfast.common.clock import SteadyClock, unix_s
+from holdfast.common.ids import new_xid
+from holdfast.leases.layer.records_pb2 import Lease
+from holdfast.queue.layer.delivery.claims import Carried
+from holdfast.queue.layer.delivery.endings import Endings
+from holdfast.queue.layer.delivery.transaction_binding import Bonds, state_etag
+from holdfast.queue.layer.dispatch.dispatcher import Dispatcher
+from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
+from holdfast.queue.layer.dispatch.window import Entry
+from holdfast.queue.layer.message import records, rules
+from holdfast.queue.layer.message.types import Delivery, DequeueOrder, StateLease
+from holdfast.queue.layer.message.view import delivery_view
+from holdfast.queue.layer.records_pb2 import MessageState, QueueMessage
+from holdfast.storage.errors import StorageError
+from holdfast.storage.port import Store, Transaction
+from holdfast.txn.layer.port import LeaseHeld
+
+
+class Overtaken(Exception):
+    """The record is not the one this process knew."""
+
+
+class JointClaims:
+    """Claims by transaction: what they bind has to be read."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: SteadyClock,
+        dispatchers: Dispatchers,
+        endings: Endings,
+        bonds: Bonds,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._dispatchers = dispatchers
+        self._endings = endings
+        self._bonds = bonds
+
+    async def claim(
+        self, queue: Dispatcher, carried: Carried, order: DequeueOrder, visibility_s: int
+    ) -> list[Delivery]:
+        """All of them; none if somebody was faster, or holds the state."""
+        lease_ids = [new_xid() for _ in carried]
+        txn_ids = [order.txn_id or new_xid() for _ in carried]
+
+        def claim(tx: Transaction) -> list[Delivery]:
+            deliveries: list[Delivery] = []
+            for (entry, message), lease_id, txn_id in zip(carried, lease_ids, txn_ids, strict=True):
+                state = self._claimed(tx, queue, entry, order, lease_id, txn_id, visibility_s)
+                lease = self._state_lease(tx, queue, entry, state, order)
+                deliveries.append(self._delivery(queue, entry, message, state, lease))
+            return deliveries
+
+        if failpoint.ARMED:
+            failpoint.hit("queue.claim.commit")
+        try:
+            deliveries = await self._store.transact(claim)
+        except Overtaken:
+            await queue.read_again([entry for entry, _ in carried])
+        except LeaseHeld as held:
+            await self._endings.defer(queue, [entry for entry, _ in carried], held.expires_at_ms)
+        except asyncio.CancelledError:
+            for (entry, _), lease_id in zip(carried, lease_ids, strict=True):
+                self._dispatchers.spawn(self._endings.give_back(queue.address, entry.message_id, lease_id))
+            raise
+        except StorageError:
+            queue.reset()
+            raise
+        else:
+            if failpoint.ARMED:
+                failpoint.hit("queue.claim.answer")
+            return deliveries
+        return []
+
+    def _claimed(
+        self,
+        tx: Transaction,
+        queue: Dispatcher,
+        entry: Entry,
+        order: DequeueOrder,
+        lease_id: str,
+        txn_id: str,
+        visibility_s: int,
+    ) -> MessageState:
+        record = tx.get(entry.key)
+        if record is None or record.mod_revision != entry.revision:
+            raise Overtaken
+        state = rules.claimed(
+            entry.state,
+            lease_id=lease_id,
+            txn_id=txn_id,
+            owner=order.owner,
+            is_enlisted=bool(order.txn_id),
+            visibility_s=visibility_s,
+            now_ms=self._clock.now_ms(),
+        )
+        state.has_state = state.has_state or order.with_state
+        if order.txn_id:
+            state.expires_at_ms = self._bonds.join(
+                tx, queue.address, entry.message_id, txn_id, state.expires_at_ms
+            )
+        place = records.claim(tx, queue.keys, entry.message_id, entry.key, entry.state, state)
+        tx.after_commit(lambda revision: queue.taken(entry, place, state, revision))
+        return state
+
+    def _state_lease(
+        self, tx: Transaction, queue: Dispatcher, entry: Entry, state: MessageState, order: DequeueOrder
+    ) -> Lease | None:
+        if not order.with_state:
+            return None
+        return self._bonds.grant_state(tx, queue.address, entry.message_id, state)
+
+    def _delivery(
+        self, queue: Dispatcher, entry: Entry, message: QueueMessage, state: MessageState, lease: Lease | None
+    ) -> Delivery:
+        state_lease = None
+        if lease is not None:
+            state_lease = StateLease(
+                state_etag(entry.message_id),
+                lease.lease_id,
+                unix_s(lease.expires_at_ms),
+                lease.fencing_token,
+                lease.txn_id,
+            )
+        return delivery_view(queue.address, entry.message_id, message, state, state_lease)

@@ -1,0 +1,1 @@
+"""Dispatch: what is ready is handed to the consumer that waits first."""

@@ -1,0 +1,114 @@
+"""The dispatchers of a process: one for each queue that was asked for lately, and the tasks they start."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any
+
+from holdfast.common.clock import SteadyClock
+from holdfast.common.logging import get_logger
+from holdfast.queue.layer.dispatch.dispatcher import Dispatcher
+from holdfast.queue.layer.dispatch.window import Entry
+from holdfast.queue.layer.limits import QueueLimits
+from holdfast.queue.layer.message.types import QueueAddress
+from holdfast.queue.layer.records_pb2 import QueuePolicy
+from holdfast.storage.port import Store
+
+QUEUES_MAX = 1024  # Beyond that, queues that nobody waits at are forgotten, and read again when asked for.
+
+_log = get_logger("queue.dispatcher")
+
+
+class Dispatchers:
+    """Told by address, so that whoever tells needs no dispatcher: a queue that nobody asked for has none."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: SteadyClock,
+        lapsed: Callable[[Dispatcher, Entry], bool],
+        limits: QueueLimits,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._lapsed = lapsed
+        self._limits = limits
+        self._queues: dict[QueueAddress, Dispatcher] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __iter__(self) -> Iterator[Dispatcher]:
+        return iter(self._queues.values())
+
+    def find(self, address: QueueAddress) -> Dispatcher | None:
+        return self._queues.get(address)
+
+    async def loaded(self, address: QueueAddress) -> Dispatcher:
+        while True:
+            queue = self._queues.get(address) or self._open(address)
+            if queue.is_loaded:
+                return queue
+            await (
+                queue.load()
+            )  # Whoever waited for somebody else's load may find that it was forgotten since.
+
+    def tell(self, address: QueueAddress, entries: Sequence[Entry]) -> None:
+        queue = self._queues.get(address)
+        if queue is not None:
+            queue.tell(entries)
+
+    def forget(self, address: QueueAddress, message_id: str) -> None:
+        queue = self._queues.get(address)
+        if queue is not None:
+            queue.forget(message_id)
+
+    def set_policy(self, address: QueueAddress, policy: QueuePolicy) -> None:
+        queue = self._queues.get(address)
+        if queue is not None:
+            queue.set_policy(policy)
+            queue.pump()
+
+    def reset(self, address: QueueAddress) -> None:
+        """Something went wrong on the way to the store: what is known of this queue may be wrong."""
+        queue = self._queues.get(address)
+        if queue is not None:
+            queue.reset()
+
+    def reset_all(self) -> None:
+        for queue in list(self._queues.values()):
+            queue.reset()
+
+    def _open(self, address: QueueAddress) -> Dispatcher:
+        if len(self._queues) >= QUEUES_MAX:
+            self._forget_idle()
+        queue = Dispatcher(address, self._store, self._clock, self, self._limits)
+        self._queues[address] = queue
+        return queue
+
+    def _forget_idle(self) -> None:
+        """The oldest half of those that nobody waits at."""
+        idle = [queue for queue in self._queues.values() if queue.is_idle]
+        for queue in idle[: (len(idle) + 1) // 2]:
+            queue.close()
+            del self._queues[queue.address]
+
+    # -- what a dispatcher needs
+
+    def lapsed(self, dispatcher: Dispatcher, entry: Entry) -> bool:
+        return self._lapsed(dispatcher, entry)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name="queue")
+        self._tasks.add(task)
+        task.add_done_callback(self._task_ended)
+        return task
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("queue.task.failed", exception=error)
+
+    async def close(self) -> None:
+        for queue in self._queues.values():
+            queue.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""Messages: their records, the rules of their life, and where they end."""

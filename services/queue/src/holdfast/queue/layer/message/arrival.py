@@ -1,0 +1,139 @@
+"""Arrivals: messages become durable in one commit, and then whoever waits is told."""
+
+import asyncio
+from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+from holdfast.common import failpoint
+from holdfast.common.clock import SteadyClock, end_ms
+from holdfast.common.ids import uuid7
+from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
+from holdfast.queue.layer.dispatch.pages import CACHED_MESSAGE_BYTES_MAX
+from holdfast.queue.layer.dispatch.window import Entry
+from holdfast.queue.layer.errors import BatchTooLarge
+from holdfast.queue.layer.limits import QueueLimits
+from holdfast.queue.layer.message import records, rules
+from holdfast.queue.layer.message.deadlines import Deadlines
+from holdfast.queue.layer.message.records import Writes, keys_of
+from holdfast.queue.layer.message.types import (
+    BATCH_MAX,
+    PRIORITY_MAX,
+    PRIORITY_MIN,
+    EnqueueOrder,
+    Message,
+    QueueAddress,
+)
+from holdfast.queue.layer.message.view import message_view
+from holdfast.queue.layer.records_pb2 import MessageState, QueueMessage, QueuePolicy
+from holdfast.storage.errors import InvalidBatch, StorageError
+from holdfast.storage.intake import Content, payload_of
+from holdfast.storage.port import Store
+
+
+class Arrival(NamedTuple):
+    """A message on its way into the store."""
+
+    address: QueueAddress
+    message_id: str
+    place: bytes
+    message: QueueMessage
+    state: MessageState
+
+    def entry(self, revision: int) -> Entry:
+        is_small = self.message.ByteSize() <= CACHED_MESSAGE_BYTES_MAX
+        return Entry(self.message_id, self.place, revision, self.state, self.message if is_small else None)
+
+
+class Arrivals:
+    """Enqueue, for one message or many."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: SteadyClock,
+        dispatchers: Dispatchers,
+        deadlines: Deadlines,
+        limits: QueueLimits,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._dispatchers = dispatchers
+        self._deadlines = deadlines
+        self._limits = limits
+
+    async def enqueue(self, orders: Sequence[tuple[EnqueueOrder, Content]]) -> list[Message]:
+        """All in one commit, or none."""
+        if len(orders) > BATCH_MAX:
+            raise BatchTooLarge(f"at most {BATCH_MAX} messages in one call")
+        policies = [(await self._dispatchers.loaded(order.address)).policy for order, _ in orders]
+        # From here to the commit nothing waits: the order of ids and times is the order of commits.
+        writes = Writes()
+        now_ms = self._clock.now_ms()
+        arrivals = [
+            self._add(writes, order, content, policy, now_ms)
+            for (order, content), policy in zip(orders, policies, strict=True)
+        ]
+        await self._commit(writes, arrivals)
+        return [
+            message_view(arrival.address, arrival.message_id, arrival.message, arrival.state)
+            for arrival in arrivals
+        ]
+
+    def _add(
+        self, writes: Writes, order: EnqueueOrder, content: Content, policy: QueuePolicy, now_ms: int
+    ) -> Arrival:
+        ttl_s = order.ttl_s or policy.ttl_s
+        message = QueueMessage(
+            enqueued_at_ms=now_ms,
+            visibility_s=order.visibility_s or policy.visibility_s or self._limits.visibility_s_default,
+            content_type=order.content_type,
+            attributes=order.attributes,
+            payload=payload_of(content),
+        )
+        state = MessageState(
+            max_attempts=order.max_attempts or policy.max_attempts or self._limits.max_attempts_default,
+            deadline_ms=end_ms(now_ms, ttl_s) if ttl_s else 0,
+            correlation_id=order.correlation_id,
+            priority=max(PRIORITY_MIN, min(PRIORITY_MAX, order.priority)),
+            visible_at_ms=rules.visible_from_ms(order.delay_s, now_ms),
+        )
+        message_id = uuid7()
+        place = records.add_new(writes, keys_of(order.address), message_id, message, state)
+        return Arrival(order.address, message_id, place, message, state)
+
+    async def _commit(self, writes: Writes, arrivals: Sequence[Arrival]) -> None:
+        if failpoint.ARMED:
+            failpoint.hit("queue.enqueue.commit")
+        try:
+            revision = await self._store.commit(writes.batch)
+        except asyncio.CancelledError:
+            # The commit may still happen, and then somebody has to be told.
+            self._dispatchers.spawn(self._tell_later(arrivals))
+            raise
+        except InvalidBatch as error:
+            raise BatchTooLarge(
+                "the messages are more than one commit takes; send fewer at a time"
+            ) from error
+        self._tell(arrivals, revision)
+        if failpoint.ARMED:
+            failpoint.hit("queue.enqueue.answer")
+
+    def _tell(self, arrivals: Sequence[Arrival], revision: int) -> None:
+        for address, group in groupby(arrivals, attrgetter("address")):
+            self._dispatchers.tell(address, [arrival.entry(revision) for arrival in group])
+        for arrival in arrivals:
+            if arrival.state.deadline_ms:
+                self._deadlines.told(arrival.state.deadline_ms)
+
+    async def _tell_later(self, arrivals: Sequence[Arrival]) -> None:
+        """All of them came with one commit, or none."""
+        try:
+            record = await self._store.transact(lambda tx: tx.get(arrivals[0].place))
+        except StorageError:
+            for arrival in arrivals:
+                self._dispatchers.reset(arrival.address)
+            return
+        if record is not None:
+            self._tell(arrivals, record.mod_revision)

@@ -1,0 +1,152 @@
+"""The rules of a message's life: what each event makes of its state. Pure; the caller brings the time.
+
+ready --claim--> taken --ack--> gone
+  ^                |---nack, rollback, never sent--> ready
+  |                '---lease over: ready again where it stands, one failure more
+  '-- budget of failures used up: dead letter; past its deadline: gone
+"""
+
+from enum import Enum
+
+from holdfast.common.clock import end_ms
+from holdfast.queue.layer.errors import MessageLeaseExpired, MessageLeaseMismatch, MetadataChanged
+from holdfast.queue.layer.message.types import LeaseClaim
+from holdfast.queue.layer.records_pb2 import MessageState
+
+ROLLBACK_ERROR = b'{"reason":"txn_rollback"}'
+
+
+class Fate(Enum):
+    """What becomes of a message that nobody holds."""
+
+    READY = "ready"
+    DEAD = "dead"
+    GONE = "gone"
+
+
+def is_held(state: MessageState, now_ms: int) -> bool:
+    return bool(state.lease_id) and state.expires_at_ms > now_ms
+
+
+def failures(state: MessageState, now_ms: int) -> int:
+    """A lease that ran out is a failure, though nobody has written it down yet."""
+    is_lapsed = bool(state.lease_id) and state.expires_at_ms <= now_ms
+    return state.failure_attempts + (1 if is_lapsed else 0)
+
+
+def fate(state: MessageState, now_ms: int) -> Fate:
+    if state.deadline_ms and state.deadline_ms <= now_ms:
+        return Fate.GONE
+    return Fate.DEAD if failures(state, now_ms) >= state.max_attempts else Fate.READY
+
+
+def visible_from_ms(delay_s: float, now_ms: int) -> int:
+    """Without a delay at once: rounding up would keep the message back."""
+    return end_ms(now_ms, delay_s) if delay_s else now_ms
+
+
+def etag(state: MessageState) -> str:
+    return f"m{state.changes}"
+
+
+def claimed(
+    state: MessageState,
+    *,
+    lease_id: str,
+    txn_id: str,
+    owner: str,
+    is_enlisted: bool,
+    visibility_s: int,
+    now_ms: int,
+) -> MessageState:
+    taken = _changed(state)
+    taken.attempts += 1
+    taken.failure_attempts = failures(state, now_ms)
+    if state.lease_id:
+        taken.visible_at_ms = state.expires_at_ms  # Its place since the last lease ran out.
+    taken.fencing_token += 1
+    taken.last_error = b""
+    taken.lease_id = lease_id
+    taken.txn_id = txn_id
+    taken.owner = owner
+    taken.is_enlisted = is_enlisted
+    taken.visibility_s = visibility_s
+    taken.expires_at_ms = end_ms(now_ms, visibility_s)
+    return taken
+
+
+def extended(state: MessageState, visibility_s: int, now_ms: int) -> MessageState:
+    kept = _changed(state)
+    kept.visibility_s = visibility_s
+    kept.expires_at_ms = end_ms(now_ms, visibility_s)
+    return kept
+
+
+def given_back(state: MessageState) -> MessageState:
+    """Never sent: its old place, and no delivery counted. The token does not go back."""
+    ready = _freed(state)
+    ready.attempts -= 1
+    return ready
+
+
+def requeued(state: MessageState, *, visible_at_ms: int, last_error: bytes, is_failure: bool) -> MessageState:
+    ready = _freed(state)
+    ready.visible_at_ms = visible_at_ms
+    ready.last_error = last_error
+    if is_failure:
+        ready.failure_attempts += 1
+    return ready
+
+
+def redriven(state: MessageState, now_ms: int) -> MessageState:
+    """Out of the dead letters: a fresh budget of failures, and no deadline, which may be over already."""
+    ready = _freed(state)
+    ready.visible_at_ms = now_ms
+    ready.failure_attempts = 0
+    ready.deadline_ms = 0
+    ready.last_error = b""
+    return ready
+
+
+def is_claim_right(claim: LeaseClaim, state: MessageState, now_ms: int) -> bool:
+    return _is_holder(claim, state) and state.expires_at_ms > now_ms
+
+
+def check_claim(claim: LeaseClaim, state: MessageState, now_ms: int) -> None:
+    """Refuse whoever does not hold this delivery, in the order clients rely on."""
+    if not _is_holder(claim, state):
+        raise MessageLeaseMismatch("the message was delivered again or given back; this delivery is over")
+    if state.expires_at_ms <= now_ms:
+        raise MessageLeaseExpired("the visibility time is over; extend earlier, or ask for more of it")
+
+
+def check_etag(claim: LeaseClaim, state: MessageState) -> None:
+    if claim.meta_etag and claim.meta_etag != etag(state):
+        raise MetadataChanged("message metadata changed", etag(state))
+
+
+def _is_holder(claim: LeaseClaim, state: MessageState) -> bool:
+    return (
+        bool(state.lease_id)
+        and claim.lease_id == state.lease_id
+        and claim.fencing_token in (0, state.fencing_token)
+        and claim.txn_id in ("", state.txn_id)
+    )
+
+
+def _changed(state: MessageState) -> MessageState:
+    copy = MessageState()
+    copy.CopyFrom(state)
+    copy.changes += 1
+    return copy
+
+
+def _freed(state: MessageState) -> MessageState:
+    ready = _changed(state)
+    ready.lease_id = ""
+    ready.txn_id = ""
+    ready.owner = ""
+    ready.is_enlisted = False
+    ready.expires_at_ms = 0
+    ready.visibility_s = 0
+    return ready

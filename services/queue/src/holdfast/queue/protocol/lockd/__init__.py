@@ -1,0 +1,1 @@
+"""Queues in lockd's dialect of HTTP."""

@@ -1,0 +1,1 @@
+"""Multipart bodies on their way in."""

@@ -1,0 +1,1 @@
+"""The layer of state: documents, attachments, index and queries, without HTTP."""

@@ -1,0 +1,1 @@
+"""Attachments: named contents beside a document."""

@@ -1,0 +1,1 @@
+"""Documents: staged under a lease, published by the decision on its transaction."""

@@ -1,0 +1,115 @@
+"""The index follows the documents: what a publish changes is written in the publish's own commit."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from holdfast.state.layer.index.state import IndexStates
+from holdfast.state.layer.index.summaries import Summaries, is_large
+from holdfast.state.layer.index.terms import NOTHING, ONLY_PARTIAL, Terms
+from holdfast.state.layer.query.visibility import is_visible
+from holdfast.state.layer.records_pb2 import Document, IndexState
+from holdfast.storage.codec.encoded import term_secret
+from holdfast.storage.keys import pack
+from holdfast.storage.port import Store, Transaction
+from holdfast.txn.layer.port import Member
+
+# Writes of one decision for the index: a batch has 10,000 keys, and attachments may take 6,000 of them.
+WRITES_MAX: Final = 2_500
+_CACHED_DOCUMENTS: Final = 2048
+
+
+class Change(NamedTuple):
+    """What a decision makes of a key."""
+
+    member: Member
+    before: Document
+    after: Document
+
+
+def index_prefix(namespace: str) -> bytes:
+    return pack(("index", namespace))
+
+
+def index_key(prefix: bytes, entry: bytes, key: str) -> bytes:
+    """`prefix` is that of the namespace."""
+    return b"%b%bA%b\0" % (prefix, entry, key.encode())
+
+
+class IndexWriter:
+    """Writes the index of one store."""
+
+    def __init__(self, store: Store) -> None:
+        self.states = IndexStates(store)
+        self.terms = Terms(term_secret(store))
+        self.summaries = Summaries(store, self.terms.format)
+        self._known: OrderedDict[str, frozenset[bytes]] = OrderedDict()
+
+    def publish(self, tx: Transaction, changes: Sequence[Change]) -> None:
+        """What a decision changes, up to what fits into its commit."""
+        left = WRITES_MAX
+        for change in changes:
+            namespace = change.member.namespace
+            phase = self.states.get(tx, namespace).phase
+            is_indexed = phase in (IndexState.READY, IndexState.BUILDING)
+            if is_large(change.before) or is_large(change.after):
+                self._publish_large(tx, change, is_indexed=is_indexed)
+            if not is_indexed:
+                continue
+            added, removed = self._difference(change, left, is_built=phase == IndexState.READY)
+            if len(added) + len(removed) > left:
+                # What is stale can't be taken out in this commit: the whole index of the namespace is made again.
+                self.states.enter(tx, namespace, IndexState.CLEARING, is_wanted=True)
+                continue
+            left -= len(added) + len(removed)
+            prefix = index_prefix(namespace)
+            for entry in added:
+                tx.put(index_key(prefix, entry, change.member.key), b"")
+            for entry in removed:
+                tx.delete(index_key(prefix, entry, change.member.key))
+
+    def _publish_large(self, tx: Transaction, change: Change, *, is_indexed: bool) -> None:
+        """A summary takes long to make, so it follows the commit; until it is there, queries read the document."""
+        is_summarized = is_indexed and is_large(change.after) and is_visible(change.member.key, change.after)
+        if not is_summarized:
+            self.summaries.forget(tx, change.member)
+        elif change.before.etag != change.after.etag or change.before.is_hidden:
+            self.summaries.want(tx, change.member)
+
+    def add(self, tx: Transaction, member: Member, document: Document) -> int:
+        """Everything about a document that was published before there was an index; the number of writes."""
+        if is_large(document) and is_visible(member.key, document):
+            self.summaries.want(tx, member)
+        entries = self._entries(member.key, document)
+        prefix = index_prefix(member.namespace)
+        for entry in entries:
+            tx.put(index_key(prefix, entry, member.key), b"")
+        return len(entries)
+
+    def _difference(
+        self, change: Change, left: int, *, is_built: bool
+    ) -> tuple[frozenset[bytes], frozenset[bytes]]:
+        """What is to be added and removed. Before the index is built, nobody knows what of the old is there."""
+        old, new = (
+            self._entries(change.member.key, change.before),
+            self._entries(change.member.key, change.after),
+        )
+        if old is new and is_built:
+            return NOTHING, NOTHING
+        added, removed = new - old if is_built else new, old - new
+        if added and len(added) + len(removed) > left:
+            # The mark stays for good, and costs queries no more than a look at this document.
+            return ONLY_PARTIAL, old - ONLY_PARTIAL
+        return added, removed
+
+    def _entries(self, key: str, document: Document) -> frozenset[bytes]:
+        if not is_visible(key, document):
+            return NOTHING
+        if is_large(document):
+            return ONLY_PARTIAL  # Reading it would take longer than a publish may; its summary follows.
+        known = self._known.get(document.etag)
+        if known is None:
+            known = self._known[document.etag] = self.terms.of_text(document.content.inline)
+            if len(self._known) > _CACHED_DOCUMENTS:
+                self._known.popitem(last=False)
+        return known

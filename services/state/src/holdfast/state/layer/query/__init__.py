@@ -1,0 +1,1 @@
+"""Queries: pages of the documents that match a selector, by index or scan."""

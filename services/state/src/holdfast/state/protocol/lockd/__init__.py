@@ -1,0 +1,1 @@
+"""State in lockd's dialect of HTTP."""

@@ -1,0 +1,1 @@
+"""The election of a leader, and its lease."""

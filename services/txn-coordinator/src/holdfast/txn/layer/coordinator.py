@@ -1,0 +1,222 @@
+"""The coordinator of transactions on one store: one decision, one storage commit, every resource manager in it."""
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+
+from holdfast.common import failpoint
+from holdfast.common.clock import SteadyClock, end_ms
+from holdfast.common.metrics import Registry
+from holdfast.leases.layer.records import held_members
+from holdfast.storage.port import Transaction
+from holdfast.txn.layer import rules
+from holdfast.txn.layer.led import EnlistedAtLeader, Led, SettledByLeader
+from holdfast.txn.layer.lifetime import leased_until_ms, message_place
+from holdfast.txn.layer.port import Decision, Member, ResourceManager, check_room
+from holdfast.txn.layer.records import MARKERS, RECORDS, delete_record, put_marker, put_record
+from holdfast.txn.layer.records_pb2 import TxnMarker, TxnRecord
+from holdfast.txn.layer.rules import Participant, State
+from holdfast.txn.metrics import TxnMetrics
+
+RETENTION_S_DEFAULT = 24 * 3600.0
+RECORD_TTL_S_DEFAULT = 30.0
+RECORD_TTL_S_MAX = 7 * 24 * 3600.0  # However far in the future a caller says it ends.
+# Between two attempts to deliver a decision to other stores: short while a node restarts, then less and less often.
+PAUSE_MS_BASE, PAUSE_MS_MAX, PAUSE_MS_LATE_MAX = 500, 10_000, 300_000
+TRIES_EARLY = 10
+
+
+class Coordinator:
+    """The `Decider` of the layers in its process.
+
+    What lies in this store is decided and applied in the same commit: there is no moment at which one is durable and
+    the other is not, and nothing to recover. A record of its own has only a transaction that was named beforehand, or
+    one that reaches other islands. Of every other one the leases tell who takes part.
+    """
+
+    def __init__(
+        self,
+        clock: SteadyClock | None = None,
+        *,
+        backend_hash: str = "",
+        retention_s: float = RETENTION_S_DEFAULT,
+        record_ttl_s: float = RECORD_TTL_S_DEFAULT,
+        metrics: TxnMetrics | None = None,
+    ) -> None:
+        self._clock = clock or SteadyClock()
+        self.metrics = metrics or TxnMetrics(Registry())
+        self.backend_hash = backend_hash
+        self._retention_s = retention_s
+        self._record_ttl_s = record_ttl_s
+        self._managers: list[ResourceManager] = []
+        self.on_due: Callable[[int], None] = lambda at_ms: None
+        self.lead: Led | None = None
+        """Who decides on transactions of several islands; None: there is but this one."""
+
+    def enlist(self, manager: ResourceManager) -> None:
+        """Have a layer take part in every decision. Called while the layers are wired together."""
+        self._managers.append(manager)
+
+    # -- the port of the services
+
+    def reads(self, txn_id: str, members: Sequence[Member]) -> Sequence[bytes]:
+        return [key for manager in self._managers for key in manager.reads(txn_id, members)]
+
+    def end(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
+        tx.prefetch(lambda: self.reads(txn_id, members))
+        for manager in self._managers:
+            if not (failpoint.ARMED and failpoint.hit(f"txn.apply.{type(manager).__name__}")):
+                manager.apply(tx, txn_id, decision, members)
+
+    def decide(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
+        if self.lead is not None and self.lead.is_clustered:
+            raise SettledByLeader(self.lead, txn_id, decision)
+        record = RECORDS.get(tx, txn_id)
+        if record is None:
+            self.end(tx, txn_id, decision, members)
+            self._mark(tx, txn_id, TxnMarker(state=decision.value))
+            self.metrics.recorded(tx, State(decision.value))
+            return
+        rules.hold(record, self.located(members))
+        self.follow(tx, txn_id, record, decision)
+
+    def abandon(
+        self, tx: Transaction, txn_id: str, members: Sequence[Member]
+    ) -> Callable[[], Awaitable[None]] | None:
+        if self.lead is not None and self.lead.is_clustered:
+            return SettledByLeader(self.lead, txn_id, Decision.ROLLBACK).resolve
+        self.decide(tx, txn_id, Decision.ROLLBACK, members)
+        return None
+
+    def decided(self, tx: Transaction, txn_id: str) -> Decision | None:
+        marker = MARKERS.get(tx, txn_id)
+        return None if marker is None else rules.state_of(marker).decision
+
+    def join(
+        self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member], joining: Member
+    ) -> int:
+        check_room(members)
+        is_led = self.lead is not None and self.lead.is_clustered
+        if self.lead is not None and is_led and not rules.is_enlisted(RECORDS.get(tx, txn_id), joining):
+            raise EnlistedAtLeader(self.lead, txn_id, expires_at_ms, [*members, joining])
+        last_ms = self.keep(tx, txn_id, expires_at_ms, members)
+        if last_ms > expires_at_ms:
+            self.keep(tx, txn_id, last_ms, members)
+        return last_ms
+
+    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+        if self.lead is not None and self.lead.is_clustered and expires_at_ms:
+            record = RECORDS.get(tx, txn_id)
+            if record is not None and record.expires_at_ms < expires_at_ms:
+                raise EnlistedAtLeader(self.lead, txn_id, expires_at_ms, members)
+        last_ms = expires_at_ms
+        for manager in self._managers:
+            last_ms = max(last_ms, manager.keep(tx, txn_id, expires_at_ms, members))
+        return last_ms
+
+    # -- what decisions by name are made of
+
+    def known(self, tx: Transaction, txn_id: str) -> tuple[TxnRecord | None, TxnMarker | None]:
+        """What is recorded, with everybody who holds a lease of the transaction; without both, its marker."""
+        record = RECORDS.get(tx, txn_id)
+        held = held_members(tx, txn_id)
+        if record is None and held:
+            record = TxnRecord()
+        if record is not None:
+            rules.hold(record, self.located(held))
+            return record, None
+        marker = MARKERS.get(tx, txn_id)
+        is_over = marker is not None and marker.expires_at_ms <= self._clock.now_ms()
+        return None, None if is_over else marker
+
+    def follow(self, tx: Transaction, txn_id: str, record: TxnRecord, decision: Decision) -> State:
+        """A lease ends: what is decided already counts, whatever its holder asks for."""
+        is_decided = rules.state_of(record) is not State.PENDING
+        if not is_decided:
+            record.state = decision.value
+        return self.advance(tx, txn_id, record, is_decided=is_decided)
+
+    def advance(self, tx: Transaction, txn_id: str, record: TxnRecord, *, is_decided: bool) -> State:
+        """Store a record as it is now: a pending one waits, a decided one is applied here and goes when all is.
+
+        `is_decided`: it was decided before, so nobody is left to be told of a message whose time ran out meanwhile.
+        """
+        now_ms = self._clock.now_ms()
+        record.created_at_ms = record.created_at_ms or now_ms
+        record.updated_at_ms = now_ms
+        state = rules.state_of(record)
+        if state.decision is None:
+            record.expires_at_ms = record.expires_at_ms or end_ms(now_ms, self._record_ttl_s)
+            record.expires_at_ms = min(record.expires_at_ms, end_ms(now_ms, RECORD_TTL_S_MAX))
+            # All who hold a lease of it belong to it from now on.
+            self.keep(tx, txn_id, 0, held_members(tx, txn_id))
+            self._put(tx, txn_id, record, due_at_ms=record.expires_at_ms)
+            return state
+        if not is_decided:
+            record.expires_at_ms = max(record.expires_at_ms, end_ms(now_ms, self._retention_s))
+            self.metrics.recorded(tx, state)
+        members = rules.local_members(record, self.backend_hash)
+        if members:
+            self._apply(tx, txn_id, state.decision, members, is_decided=is_decided)
+            rules.mark_applied(record, self.backend_hash)
+        self.finish(tx, txn_id, record)
+        return state
+
+    def finish(self, tx: Transaction, txn_id: str, record: TxnRecord) -> None:
+        """Nothing but a marker is left of a decision that has reached everybody; any other is due again soon."""
+        now_ms = self._clock.now_ms()
+        if rules.is_applied(record) or record.expires_at_ms < now_ms:
+            self._mark(tx, txn_id, TxnMarker(state=record.state, term=record.term))
+            delete_record(tx, txn_id, record)
+        else:
+            self.postpone(tx, txn_id, record)
+
+    def postpone(self, tx: Transaction, txn_id: str, record: TxnRecord) -> None:
+        record.tries += 1
+        self._put(tx, txn_id, record, due_at_ms=self._clock.now_ms() + _pause_ms(record.tries))
+
+    def _apply(
+        self,
+        tx: Transaction,
+        txn_id: str,
+        decision: Decision,
+        members: Sequence[Member],
+        *,
+        is_decided: bool,
+    ) -> None:
+        if is_decided:
+            members = self._without_lapsed(tx, txn_id, members)
+        self.end(tx, txn_id, decision, members)
+
+    def _without_lapsed(self, tx: Transaction, txn_id: str, members: Sequence[Member]) -> list[Member]:
+        """Messages whose time is over go back to their queue, whatever is decided."""
+        now_ms = self._clock.now_ms()
+        lapsed = [
+            member
+            for member in members
+            if message_place(member) and leased_until_ms(tx, txn_id, member) <= now_ms
+        ]
+        if lapsed:
+            self.end(tx, txn_id, Decision.ROLLBACK, lapsed)
+        return [member for member in members if member not in lapsed]
+
+    def located(self, members: Sequence[Member]) -> list[Participant]:
+        return [Participant(member, self.backend_hash) for member in members]
+
+    def _put(self, tx: Transaction, txn_id: str, record: TxnRecord, *, due_at_ms: int) -> None:
+        if failpoint.ARMED and failpoint.hit("txn.record"):
+            return
+        put_record(tx, txn_id, record, due_at_ms=due_at_ms)
+        tx.after_commit(lambda _: self.on_due(due_at_ms))
+
+    def _mark(self, tx: Transaction, txn_id: str, marker: TxnMarker) -> None:
+        if self._retention_s:
+            marker.expires_at_ms = end_ms(self._clock.now_ms(), self._retention_s)
+            put_marker(tx, txn_id, marker)
+
+
+def _pause_ms(tries: int) -> int:
+    """Jitter, so that what failed together does not come back together."""
+    pause_ms = min(PAUSE_MS_MAX, PAUSE_MS_BASE << min(tries, TRIES_EARLY))
+    if tries > TRIES_EARLY:
+        pause_ms = min(PAUSE_MS_LATE_MAX, PAUSE_MS_MAX * (tries - TRIES_EARLY))
+    return int(pause_ms * random.uniform(0.5, 1.0))

@@ -1,0 +1,144 @@
+"""The port between the coordinator of transactions and those who keep what a transaction touches."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from holdfast.common.errors import HoldfastError
+from holdfast.leases.layer.claim import Claim
+from holdfast.leases.layer.records_pb2 import Lease
+from holdfast.storage.port import Transaction
+
+MEMBERS_MAX = 1000  # A decision on all of them has to fit into one batch, and its members into one page.
+
+
+class Decision(Enum):
+    """How a transaction ends."""
+
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+
+
+class Member(NamedTuple):
+    """A key that takes part in a transaction."""
+
+    namespace: str
+    key: str
+
+
+class TooManyParticipants(HoldfastError):
+    """More participants than one transaction may have."""
+
+    code, status = "too_many_participants", 413
+
+
+def check_room(members: Sequence[Member]) -> None:
+    """Refuse to let another one join these."""
+    if len(members) >= MEMBERS_MAX:
+        raise TooManyParticipants(f"a transaction has at most {MEMBERS_MAX} participants; begin another one")
+
+
+class LeaseHeld(Exception):
+    """Somebody else holds the key, until then at least. Whoever asked for it decides what that means."""
+
+    def __init__(self, expires_at_ms: int) -> None:
+        super().__init__(f"held until {expires_at_ms}")
+        self.expires_at_ms = expires_at_ms
+
+
+class ResourceManager(Protocol):
+    """A layer that holds a part of what a transaction decides on."""
+
+    def reads(self, txn_id: str, members: Sequence[Member]) -> Sequence[bytes]:
+        """The keys that `apply` reads for these members, for a store that fetches them in one round trip."""
+        ...
+
+    def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
+        """Add this service's writes to a storage transaction. Idempotent; what the transaction does not own stays."""
+        ...
+
+    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+        """Its members belong together from now on and live until then at least; returns when the last of them ends."""
+        ...
+
+
+class Decider(Protocol):
+    """What a layer asks for when a transaction ends."""
+
+    def reads(self, txn_id: str, members: Sequence[Member]) -> Sequence[bytes]:
+        """The keys that a decision on these members reads."""
+        ...
+
+    def decide(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
+        """Let every resource manager add its writes to `tx`, and record the decision: one commit, all or nothing."""
+        ...
+
+    def end(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
+        """The same for a lease that belongs to no transaction of several: nobody will ask for it, so nothing is
+        recorded."""
+        ...
+
+    def abandon(
+        self, tx: Transaction, txn_id: str, members: Sequence[Member]
+    ) -> Callable[[], Awaitable[None]] | None:
+        """Roll back, for whoever has left the transaction itself; what is returned is to be awaited after the commit.
+
+        If that never happens, time does the same.
+        """
+        ...
+
+    def decided(self, tx: Transaction, txn_id: str) -> Decision | None:
+        """How a transaction ended, as long as that is remembered."""
+        ...
+
+    def join(
+        self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member], joining: Member
+    ) -> int:
+        """Somebody joins these members: all of them live as long as the last one ends, because a transaction must not
+        lose one member and keep another; returns when that is."""
+        ...
+
+    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+        """Let these members live until then at least; returns when the last of them ends."""
+        ...
+
+
+class Leaser(Protocol):
+    """Who leases keys, as a service sees it that hands out a key together with something of its own."""
+
+    def grant(
+        self,
+        tx: Transaction,
+        member: Member,
+        owner: str,
+        txn_id: str,
+        expires_at_ms: int,
+        *,
+        is_explicit: bool,
+    ) -> Lease:
+        """An ordinary lease, on the state of a message that is there. LeaseHeld if somebody else has it."""
+        ...
+
+    def extend(self, tx: Transaction, member: Member, claim: Claim, expires_at_ms: int) -> None:
+        """Let the lease end then; refused as keepalive refuses."""
+        ...
+
+    def forget(self, tx: Transaction, member: Member) -> None:
+        """The key goes with the message whose state it was; a later key of that name begins above its token."""
+        ...
+
+    def freed(self, members: Sequence[Member]) -> None:
+        """A decision that somebody else asked for was committed: whoever waits for these keys may try."""
+        ...
+
+
+class Sidecars(Protocol):
+    """Who keeps documents, as a service sees it that owns some of them."""
+
+    def open_sidecar(self, tx: Transaction, member: Member) -> None:
+        """A document without content that queries do not show, unless there is one already."""
+        ...
+
+    def forget_sidecar(self, tx: Transaction, member: Member, txn_id: str) -> None:
+        """The document goes, and all that belongs to it or is staged for it under this transaction."""
+        ...

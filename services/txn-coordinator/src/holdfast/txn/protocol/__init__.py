@@ -1,0 +1,1 @@
+"""The ways to reach the coordinator from outside."""
