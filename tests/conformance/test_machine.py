@@ -226,7 +226,7 @@ class DiskFolders:
 
 
 def _copy_living(source: Path, target: Path) -> None:
-    """The journal prepares files and the shelf removes some in the background: a copy that missed one is made again."""
+    """The journal prepares files and the engine removes some in the background: a copy that missed one is made again."""
     for _ in range(COPIES_MAX):
         try:
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("allocating.*", "*.spare"))

@@ -46,7 +46,7 @@ class Job(NamedTuple):
 
 
 class Ledger:
-    """Lines that the kernel has once they are written, whatever becomes of the process."""
+    """WaitQueues that the kernel has once they are written, whatever becomes of the process."""
 
     def __init__(self, path: str) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -137,8 +137,8 @@ class Bank:
     async def _acquire(
         self, key: str, txn_id: str, *, owner: str = "bank", block_seconds: int = 5
     ) -> dict[str, Any]:
-        wish = {"key": key, "owner": owner, "ttl_seconds": TTL_S, "block_seconds": block_seconds}
-        lease: dict[str, Any] = (await self._post("/v1/acquire", **wish, txn_id=txn_id)).json()
+        params = {"key": key, "owner": owner, "ttl_seconds": TTL_S, "block_seconds": block_seconds}
+        lease: dict[str, Any] = (await self._post("/v1/acquire", **params, txn_id=txn_id)).json()
         return lease
 
     async def _read(self, lease: dict[str, Any]) -> dict[str, Any]:

@@ -67,8 +67,8 @@ async def ask(
 
 
 async def acquire(plane: SplitPlane, key: str, *, to: Role = Role.GATEWAY, **more: object) -> dict[str, Any]:
-    wish = {"key": key, "owner": "worker", "ttl_seconds": LONG_S, "block_seconds": SOON_S, **more}
-    answer = await ask(plane, "/v1/acquire", wish, to=to)
+    params = {"key": key, "owner": "worker", "ttl_seconds": LONG_S, "block_seconds": SOON_S, **more}
+    answer = await ask(plane, "/v1/acquire", params, to=to)
     assert answer.status_code == 200, answer.text
     lease: dict[str, Any] = answer.json()
     return lease

@@ -100,12 +100,12 @@ async def test_a_hole_between_two_segments_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
     shutil.copytree(tmp_path / "good" / "journal", tmp_path / "bad" / "journal")
 
-    # Without the shelf, what the recycled first segments held is missing.
+    # Without the engine, what the recycled first segments held is missing.
     with pytest.raises(StoreCorrupt, match="begins after revision"):
         await read_all(tmp_path / "bad")
 
 
-async def test_flipped_bits_on_the_shelf_are_refused_at_open_or_at_read(tmp_path: Path) -> None:
+async def test_flipped_bits_on_the_engine_are_refused_at_open_or_at_read(tmp_path: Path) -> None:
     await fill(tmp_path / "good")
     tables = sorted((tmp_path / "good" / "shelf").glob("*.sst"))
     assert tables

@@ -303,7 +303,7 @@ async def test_a_flush_that_fails_with_the_journal_does_not_open_the_store_again
         with pytest.raises(StoreReadOnly):
             await store.commit(Batch(puts={b"a": b"2"}))
         BrokenFile.is_broken = False
-        store.shelf_failed(StoreUnavailable("a flush failed in the same moment"))
+        store.engine_failed(StoreUnavailable("a flush failed in the same moment"))
         await asyncio.sleep(3 * RECOVERY_LOOK_S)
 
         with pytest.raises(StoreReadOnly):
@@ -314,12 +314,12 @@ async def test_a_flush_that_fails_with_the_journal_does_not_open_the_store_again
     assert record.value == b"1"
 
 
-async def test_a_broken_shelf_serves_reads_until_files_can_be_made_again(tmp_path: Path) -> None:
+async def test_a_broken_engine_serves_reads_until_files_can_be_made_again(tmp_path: Path) -> None:
     async with open_disk(tmp_path, OPTIONS) as store:
         await store.commit(Batch(puts={b"a": b"1"}))
         probe = tmp_path / "probe"
         probe.mkdir()  # No file can be made in its place: as with a quota, or a mount that turned read-only.
-        store.shelf_failed(StoreUnavailable("a flush failed"))
+        store.engine_failed(StoreUnavailable("a flush failed"))
         for _ in range(3):
             await asyncio.sleep(RECOVERY_LOOK_S)
             assert await store.get(b"a") is not None
@@ -335,7 +335,7 @@ async def test_no_number_is_given_again_after_a_recovery(tmp_path: Path, failure
     async with open_disk(tmp_path, OPTIONS) as store:
         first = await store.commit(Batch(puts={b"a": b"1"}))
         for _ in range(failures):
-            store.shelf_failed(StoreUnavailable("a flush failed"))
+            store.engine_failed(StoreUnavailable("a flush failed"))
         given = store._staging.revision
         await until_well(store)
 
@@ -354,7 +354,7 @@ async def test_what_a_recovery_found_in_the_journal_is_not_lost(tmp_path: Path) 
         GatedFile.gate.clear()
         commit = asyncio.ensure_future(store.commit(Batch(puts={b"a": b"2"})))
         await asyncio.to_thread(GatedFile.is_syncing.wait)
-        store.shelf_failed(StoreUnavailable("a flush failed"))
+        store.engine_failed(StoreUnavailable("a flush failed"))
         GatedFile.gate.set()
         with pytest.raises(OutcomeUnknown):
             await commit

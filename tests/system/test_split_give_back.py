@@ -47,8 +47,8 @@ async def granted_while_its_client_goes(
 ) -> None:
     """A waiter is granted the key, and hangs up before the gateway has seen the answer."""
     first = await acquire(plane, key, to=Role.LEASES)
-    wish: dict[str, object] = {"key": key, "owner": "gone", "ttl_seconds": LONG_S, "block_seconds": LONG_S}
-    client = send(plane, "/v1/acquire", {**wish, **more})
+    params: dict[str, object] = {"key": key, "owner": "gone", "ttl_seconds": LONG_S, "block_seconds": LONG_S}
+    client = send(plane, "/v1/acquire", {**params, **more})
     await plane.until(lambda: has_waiter(plane))
     async with held_still(plane):
         await release(plane, first, to=Role.LEASES)

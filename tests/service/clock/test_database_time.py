@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.common.clock import FakeClock, SystemClock
 from holdfast.leases.layer.errors import Waiting
-from holdfast.leases.layer.grant import Wish
+from holdfast.leases.layer.grant import AcquireParams
 from holdfast.leases.layer.service import LeaseService
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, Store
@@ -83,12 +83,12 @@ async def test_a_process_that_starts_with_a_wrong_clock_takes_no_live_lease(post
     async with AsyncExitStack() as stack:
         right = await stack.enter_async_context(opened(postgres_url))
         holder = await stack.enter_async_context(leases_of(right))
-        grant = await holder.acquire(Wish(KEY, "holder", 60, 0.0))
+        grant = await holder.acquire(AcquireParams(KEY, "holder", 60, 0.0))
         wrong = await stack.enter_async_context(opened(postgres_url, HOUR_S))
         other = await stack.enter_async_context(leases_of(wrong))
 
         with pytest.raises(Waiting):
-            await other.acquire(Wish(KEY, "other", 60, 0.0))
+            await other.acquire(AcquireParams(KEY, "other", 60, 0.0))
 
         described = await holder.describe(KEY)
         assert described.lease is not None
@@ -157,8 +157,8 @@ async def test_a_step_of_the_database_ends_leases_that_sleep_until_later(
     postgres_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with opened(postgres_url) as store, leases_of(store) as leases:
-        await leases.acquire(Wish(KEY, "holder", 600, 0.0))
-        waiter = asyncio.create_task(leases.acquire(Wish(KEY, "waiter", 600, None)))
+        await leases.acquire(AcquireParams(KEY, "holder", 600, 0.0))
+        waiter = asyncio.create_task(leases.acquire(AcquireParams(KEY, "waiter", 600, None)))
         await asyncio.sleep(0)
 
         await set_database_clock(postgres_url, "1 hour")

@@ -12,7 +12,7 @@ import pytest
 from holdfast.common.clock import FakeClock
 from holdfast.leases.layer.claim import Claim, LeaseExpired, LeaseRequired
 from holdfast.leases.layer.errors import Waiting
-from holdfast.leases.layer.grant import Wish
+from holdfast.leases.layer.grant import AcquireParams
 from holdfast.leases.layer.service import LeaseService
 from holdfast.storage.disk.clock_mark import open_mark
 from holdfast.storage.disk.store import open_disk
@@ -39,7 +39,7 @@ async def opened(
 
 
 async def acquire(leases: LeaseService, ttl_s: int = 10) -> Claim:
-    grant = await leases.acquire(Wish(KEY, "worker", ttl_s, 0.0))
+    grant = await leases.acquire(AcquireParams(KEY, "worker", ttl_s, 0.0))
     return Claim(grant.lease_id, grant.fencing_token, grant.txn_id)
 
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.leases.layer.grant import Wish
+from holdfast.leases.layer.grant import AcquireParams
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from holdfast.txn.layer.port import Member
@@ -31,7 +31,7 @@ def step(queue: Queue) -> None:
 async def test_leases_end(queue: Queue) -> None:
     ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     queue.leases.on_expired = ended.set_result
-    await queue.leases.acquire(Wish(KEY, "worker", LONG_S, 0.0))
+    await queue.leases.acquire(AcquireParams(KEY, "worker", LONG_S, 0.0))
     await asyncio.sleep(0)
 
     step(queue)

@@ -7,7 +7,7 @@ import pytest
 from holdfast.common.clock import FakeClock
 from holdfast.common.ids import new_xid
 from holdfast.leases.layer.claim import Claim, LeaseExpired
-from holdfast.leases.layer.grant import Wish
+from holdfast.leases.layer.grant import AcquireParams
 from holdfast.queue.layer.errors import MessageLeaseExpired, NoMessages
 from holdfast.queue.layer.message.records import member_of_state
 from holdfast.queue.layer.message.types import ExtendOrder, StateClaim
@@ -53,7 +53,7 @@ async def check_told(
 
 
 async def acquire(queue: Queue, member: Member = KEY, ttl_s: int = 7, txn_id: str = "") -> tuple[int, Claim]:
-    grant = await queue.leases.acquire(Wish(member, "worker", ttl_s, 0.0, txn_id))
+    grant = await queue.leases.acquire(AcquireParams(member, "worker", ttl_s, 0.0, txn_id))
     return grant.expires_at_unix, Claim(grant.lease_id, grant.fencing_token, grant.txn_id)
 
 

@@ -13,7 +13,7 @@ from holdfast.common.role import Role
 from holdfast.common.server import PlaneServer, ServeOptions, running
 from holdfast.common.upstream.limits import DEFAULT_UPSTREAM_LIMITS, UpstreamLimits
 from holdfast.common.upstream.peers import Peers
-from holdfast.gateway.proxy.app import Passages
+from holdfast.gateway.proxy.app import ProxiedRoutes
 from holdfast.gateway.proxy.unfinished import Unfinished
 from tests.infra.gateway import LOOPBACK, gateway_settings, url_of, with_identity
 from tests.service.common.sample import Raw, Sample
@@ -26,7 +26,7 @@ def gateway_app(
     plane = gateway_settings(urls, **settings)
     peers = Peers(plane, Role.GATEWAY, registry, limits=limits)
     unfinished = Unfinished(drain, registry)
-    routers = Passages(plane, peers, drain, unfinished, registry).routers([sample.router()])
+    routers = ProxiedRoutes(plane, peers, drain, unfinished, registry).routers([sample.router()])
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.common.errors import NotReady
-from holdfast.queue.layer.delivery.transaction_binding import Neighbours
+from holdfast.queue.layer.delivery.transaction_binding import Dependencies
 from holdfast.queue.layer.service import QueueService
 from holdfast.storage.port import Transaction
 from holdfast.txn.layer.coordinator import Coordinator
@@ -25,6 +25,6 @@ class AwayCoordinator(Coordinator):
 def led_from_away(queue: Queue) -> tuple[QueueService, AwayCoordinator]:
     """A second service over the store of this one."""
     coordinator = AwayCoordinator(queue.steady)
-    service = QueueService(queue.store, queue.steady, Neighbours(coordinator, queue.leases, queue.state))
+    service = QueueService(queue.store, queue.steady, Dependencies(coordinator, queue.leases, queue.state))
     coordinator.enlist(service)
     return service, coordinator

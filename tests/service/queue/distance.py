@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from holdfast.storage.local.shelf import MemoryShelf
+from holdfast.storage.local.engine import MemoryEngine
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.memory import MemoryBlobs
 from holdfast.storage.options import StoreOptions
@@ -16,7 +16,7 @@ class DistantStore(LocalStore):
 
     def __init__(self) -> None:
         options = StoreOptions()
-        super().__init__(url="mem://", shelf=MemoryShelf(), options=options)
+        super().__init__(url="mem://", engine=MemoryEngine(), options=options)
         self.attach(MemoryBlobs(self, self.clock))
         self.is_open = asyncio.Event()
         self.is_open.set()

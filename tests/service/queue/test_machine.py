@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 
 from holdfast.common.errors import HoldfastError
 from holdfast.leases.layer.claim import Claim
-from holdfast.leases.layer.grant import Wish
+from holdfast.leases.layer.grant import AcquireParams
 from holdfast.leases.layer.records import held_key, held_range
 from holdfast.queue.layer.errors import MessageLeaseExpired, MessageLeaseMismatch, MessageNotFound, NoMessages
 from holdfast.queue.layer.limits import QueueLimits
@@ -229,7 +229,9 @@ class QueueMachine(RuleBasedStateMachine):
             and message.lease_id == delivery.lease_id
             and message.expires_at_ms > self.now_ms
         )
-        grant = self.runner.run(self.queue.leases.acquire(Wish(KEY, "worker", 30, 0.0, delivery.txn_id)))
+        grant = self.runner.run(
+            self.queue.leases.acquire(AcquireParams(KEY, "worker", 30, 0.0, delivery.txn_id))
+        )
         held = Claim(grant.lease_id, grant.fencing_token, grant.txn_id)
         self.runner.run(self.queue.leases.release(KEY, held, decision))
         self.decided[delivery.txn_id] = decision

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.common.ids import new_xid
 from holdfast.leases.layer.claim import Claim, FencingMismatch, LeaseRequired
-from holdfast.leases.layer.grant import Grant, Wish
+from holdfast.leases.layer.grant import AcquireParams, Grant
 from holdfast.leases.layer.records import LEASES, held_range
 from holdfast.queue.layer.errors import (
     InvalidTxn,
@@ -28,7 +28,7 @@ KEY = Member("default", "account")
 
 
 async def acquire(queue: Queue, txn_id: str, ttl_s: int = 30, member: Member = KEY) -> Grant:
-    return await queue.leases.acquire(Wish(member, "worker", ttl_s, 0.0, txn_id))
+    return await queue.leases.acquire(AcquireParams(member, "worker", ttl_s, 0.0, txn_id))
 
 
 async def stage(queue: Queue, grant: Grant, text: bytes = b'{"n":1}', member: Member = KEY) -> None:
@@ -92,7 +92,7 @@ async def test_an_ack_commits_the_whole_transaction(queue: Queue) -> None:
     await stage(queue, grant)
     first = await queue.dequeue(txn_id=txn_id)
     await queue.dequeue(txn_id=txn_id)
-    waiter = asyncio.create_task(queue.leases.acquire(Wish(KEY, "other", 30, None)))
+    waiter = asyncio.create_task(queue.leases.acquire(AcquireParams(KEY, "other", 30, None)))
 
     await queue.ack(first)
 

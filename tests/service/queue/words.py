@@ -2,7 +2,7 @@
 
 from holdfast.common.clock import FakeClock, SteadyClock, SystemClock
 from holdfast.leases.layer.service import LeaseService
-from holdfast.queue.layer.delivery.transaction_binding import Neighbours
+from holdfast.queue.layer.delivery.transaction_binding import Dependencies
 from holdfast.queue.layer.limits import QueueLimits
 from holdfast.queue.layer.message.types import (
     Delivery,
@@ -39,7 +39,7 @@ class Queue:
         coordinator = Coordinator(steady)
         self.leases = LeaseService(store, coordinator, steady)
         self.state = StateService(store, steady)
-        self.service = QueueService(store, steady, Neighbours(coordinator, self.leases, self.state), limits)
+        self.service = QueueService(store, steady, Dependencies(coordinator, self.leases, self.state), limits)
         coordinator.enlist(self.state)
         coordinator.enlist(self.leases)
         coordinator.enlist(self.service)

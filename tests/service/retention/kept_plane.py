@@ -7,7 +7,7 @@ from holdfast.common.clock import FakeClock
 from holdfast.common.metrics import Registry
 from holdfast.leases.layer.claim import Claim
 from holdfast.leases.layer.errors import Waiting
-from holdfast.leases.layer.grant import Grant, Wish
+from holdfast.leases.layer.grant import AcquireParams, Grant
 from holdfast.leases.layer.retention import KeyRetention
 from holdfast.leases.metrics import LeaseMetrics
 from holdfast.state.layer.attachment.service import AttachmentService, Upload
@@ -51,7 +51,7 @@ class KeptPlane:
         )
 
     async def acquire(self, member: Member, ttl_s: int = 30, txn_id: str = "") -> Grant:
-        return await self.leases.acquire(Wish(member, "worker", ttl_s, 0.0, txn_id))
+        return await self.leases.acquire(AcquireParams(member, "worker", ttl_s, 0.0, txn_id))
 
     async def is_held(self, member: Member) -> bool:
         with suppress(Waiting):

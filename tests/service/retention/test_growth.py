@@ -37,20 +37,20 @@ async def test_the_bytes_on_disk_come_back_when_the_engine_has_compacted(tmp_pat
     async with open_disk(tmp_path / "store", options) as store:
         plane = KeptPlane(store, clock, KEYS_ONLY)
 
-        async def shelf_bytes() -> int:
+        async def engine_bytes() -> int:
             await store.compact()
-            shelf = cast(Any, store._shelf)
-            shelf.flush()
-            shelf._db.compact_range(None, None)
+            engine = cast(Any, store._engine)
+            engine.flush()
+            engine._db.compact_range(None, None)
             return sum(sizes_of(tmp_path / "store" / "shelf", "*.sst"))
 
-        empty = await shelf_bytes()
+        empty = await engine_bytes()
         for number in range(DISK_KEYS):
             await plane.use(Member("default", f"key-{number:06}-{'x' * 40}"))
-        full = await shelf_bytes()
+        full = await engine_bytes()
         clock.advance(2 * DAY_S)
         assert await plane.keys.walk() == DISK_KEYS
-        forgotten = await shelf_bytes()
+        forgotten = await engine_bytes()
 
     assert full - empty > 10 * DISK_KEYS
     assert forgotten - empty < 16 << 10, (empty, full, forgotten)

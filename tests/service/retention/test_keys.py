@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.leases.layer.errors import AlreadyExists
 from holdfast.leases.layer.floor import FLOORS, MESSAGE_TOKENS_MAX
-from holdfast.leases.layer.grant import Wish
+from holdfast.leases.layer.grant import AcquireParams
 from holdfast.leases.layer.records import LEASES
 from holdfast.queue.layer.message.records import member_of_state
 from holdfast.state.layer.document.staging import ANYTHING
@@ -157,7 +157,7 @@ async def test_a_removed_document_that_is_written_again_stays(plane: KeptPlane) 
 
 async def test_a_forgotten_key_can_be_created_again(plane: KeptPlane) -> None:
     await plane.use(A)
-    create = Wish(A, "worker", 30, 0.0, is_create_only=True)
+    create = AcquireParams(A, "worker", 30, 0.0, is_create_only=True)
     with pytest.raises(AlreadyExists):
         await plane.leases.acquire(create)
     plane.clock.advance(2 * DAY_S)

@@ -6,7 +6,7 @@ from typing import Any
 from holdfast.common.clock import FakeClock, SteadyClock
 from holdfast.common.metrics import Registry
 from holdfast.leases.layer.claim import Claim
-from holdfast.leases.layer.grant import Wish
+from holdfast.leases.layer.grant import AcquireParams
 from holdfast.leases.layer.service import LeaseService
 from holdfast.lql.selector_json import selector_from_json
 from holdfast.state.layer.document.service import StateService
@@ -49,7 +49,7 @@ class IndexedPlane:
         await self.builder.settle()
 
     async def acquire(self, key: str, txn_id: str = "") -> Claim:
-        grant = await self.leases.acquire(Wish(Member(NAMESPACE, key), "worker", 30, 0.0, txn_id))
+        grant = await self.leases.acquire(AcquireParams(Member(NAMESPACE, key), "worker", 30, 0.0, txn_id))
         return Claim(grant.lease_id, grant.fencing_token, grant.txn_id)
 
     async def release(self, key: str, claim: Claim, decision: Decision = Decision.COMMIT) -> None:

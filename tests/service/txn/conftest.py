@@ -8,9 +8,9 @@ import pytest
 from holdfast.common.clock import FakeClock, SteadyClock
 from holdfast.common.metrics import Registry
 from holdfast.leases.layer.claim import Claim
-from holdfast.leases.layer.grant import Grant, Wish
+from holdfast.leases.layer.grant import AcquireParams, Grant
 from holdfast.leases.layer.service import LeaseService
-from holdfast.queue.layer.delivery.transaction_binding import Neighbours
+from holdfast.queue.layer.delivery.transaction_binding import Dependencies
 from holdfast.queue.layer.service import QueueService
 from holdfast.state.layer.document.service import StateService
 from holdfast.state.layer.document.staging import Expectation
@@ -43,7 +43,7 @@ class Plane:
         self.coordinator = Coordinator(steady, backend_hash=HERE, retention_s=RETENTION_S, metrics=metrics)
         self.leases = LeaseService(store, self.coordinator, steady)
         self.state = StateService(store, steady)
-        self.queue = QueueService(store, steady, Neighbours(self.coordinator, self.leases, self.state))
+        self.queue = QueueService(store, steady, Dependencies(self.coordinator, self.leases, self.state))
         for manager in (self.state, self.leases, self.queue):
             self.coordinator.enlist(manager)
         self.decisions = Decisions(store, self.coordinator, steady, self.leases)
@@ -52,7 +52,7 @@ class Plane:
 
     async def staged(self, key: str, txn_id: str, ttl_s: int = 30, text: bytes = b'{"n":1}') -> Grant:
         member = Member("default", key)
-        grant = await self.leases.acquire(Wish(member, "worker", ttl_s, 0.0, txn_id))
+        grant = await self.leases.acquire(AcquireParams(member, "worker", ttl_s, 0.0, txn_id))
         content = await self.state.content_of(member, text)
         await self.state.update(member, claim(grant), content, Expectation())
         return grant

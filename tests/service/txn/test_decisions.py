@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.common.ids import new_xid
 from holdfast.leases.layer.claim import LeaseRequired
-from holdfast.leases.layer.grant import Wish
+from holdfast.leases.layer.grant import AcquireParams
 from holdfast.queue.layer.message.types import DequeueOrder, EnqueueOrder, QueueAddress
 from holdfast.storage.keys import prefix_range
 from holdfast.txn.layer.errors import TxnFanoutFailed, TxnNotFound
@@ -47,7 +47,7 @@ async def test_a_decision_is_one_commit_with_all_it_does(plane: Plane) -> None:
 async def test_a_waiter_is_told_of_a_decision(plane: Plane) -> None:
     txn_id = new_xid()
     await plane.staged("a", txn_id)
-    waiter = asyncio.create_task(plane.leases.acquire(Wish(A, "other", 30, None)))
+    waiter = asyncio.create_task(plane.leases.acquire(AcquireParams(A, "other", 30, None)))
     await asyncio.sleep(0)
 
     await plane.decisions.decide(txn_id, ask(State.ROLLBACK, A))
@@ -149,7 +149,7 @@ async def test_a_lease_that_ends_takes_its_prepared_transaction_with_it(plane: P
     await plane.decisions.decide(txn_id, ask(State.PENDING, A, B, expires_at_ms=far_ms))
     plane.clock.advance(5)
 
-    await plane.leases.acquire(Wish(A, "other", 30, 0.0))
+    await plane.leases.acquire(AcquireParams(A, "other", 30, 0.0))
 
     assert await plane.decisions.replay(txn_id) is State.ROLLBACK
     assert await left(plane, "txn", "txndue", "stage") == 0

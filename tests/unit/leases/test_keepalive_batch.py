@@ -19,9 +19,9 @@ from holdfast.txn.layer.port import Member
 from tests.unit.leases.test_service import Plane, claim, open_plane
 
 
-async def acquired(plane: Plane, count: int, **wish: object) -> list[Renewal]:
+async def acquired(plane: Plane, count: int, **params: object) -> list[Renewal]:
     members = [Member("default", f"key/{number}") for number in range(count)]
-    grants: list[Grant] = [await plane.acquire(member, **wish) for member in members]
+    grants: list[Grant] = [await plane.acquire(member, **params) for member in members]
     return [Renewal(member, claim(grant), 60) for member, grant in zip(members, grants, strict=True)]
 
 

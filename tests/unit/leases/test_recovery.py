@@ -2,14 +2,14 @@
 
 import asyncio
 
-from holdfast.storage.local.shelf import MemoryShelf
+from holdfast.storage.local.engine import MemoryEngine
 from tests.service.queue.test_recovery import store_over
 from tests.unit.leases.test_service import A, open_plane, turns
 
 
 async def test_a_waiter_gets_the_key_that_is_free_after_recovery() -> None:
-    recovered = MemoryShelf()
-    store = store_over(MemoryShelf())
+    recovered = MemoryEngine()
+    store = store_over(MemoryEngine())
     async with open_plane(store) as plane:
         await plane.acquire(A)
         waiting = asyncio.create_task(plane.acquire(A, wait_s=None))

@@ -10,14 +10,14 @@ import pytest
 from holdfast.common.clock import FakeClock, SteadyClock, SystemClock
 from holdfast.leases.layer.claim import Claim, FencingMismatch, LeaseExpired, LeaseRequired, TxnMismatch
 from holdfast.leases.layer.errors import AlreadyExists, Waiting
-from holdfast.leases.layer.grant import Grant, Wish
+from holdfast.leases.layer.grant import AcquireParams, Grant
 from holdfast.leases.layer.records import held_range
 from holdfast.leases.layer.service import LeaseService
 from holdfast.state.layer.document.service import StateService
 from holdfast.state.layer.document.staging import Expectation
 from holdfast.state.layer.records import DOCUMENTS
 from holdfast.storage.disk.store import open_disk
-from holdfast.storage.local.shelf import MemoryShelf
+from holdfast.storage.local.engine import MemoryEngine
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
@@ -41,9 +41,9 @@ class Plane:
         coordinator.enlist(self.state)
         coordinator.enlist(self.leases)
 
-    async def acquire(self, member: Member = A, **wish: object) -> Grant:
-        asked = {"owner": "worker", "ttl_s": 30, "wait_s": 0.0, **wish}
-        return await self.leases.acquire(Wish(member, **asked))  # type: ignore[arg-type]
+    async def acquire(self, member: Member = A, **params: object) -> Grant:
+        asked = {"owner": "worker", "ttl_s": 30, "wait_s": 0.0, **params}
+        return await self.leases.acquire(AcquireParams(member, **asked))  # type: ignore[arg-type]
 
     async def update(self, member: Member, grant: Grant, text: bytes) -> None:
         content = await self.state.content_of(member, text)
@@ -90,8 +90,8 @@ async def plane(store: Store, clock: FakeClock) -> AsyncIterator[Plane]:
 class DistantStore(LocalStore):
     """As a database does: what was sent is carried out in its order, also when its sender has gone."""
 
-    def __init__(self, *, url: str, shelf: MemoryShelf, options: StoreOptions) -> None:
-        super().__init__(url=url, shelf=shelf, options=options)
+    def __init__(self, *, url: str, engine: MemoryEngine, options: StoreOptions) -> None:
+        super().__init__(url=url, engine=engine, options=options)
         self.way = asyncio.Event()
         self.way.set()
         self._turn = asyncio.Lock()
@@ -211,7 +211,7 @@ async def test_waiters_hear_of_a_release_whose_caller_did_not_wait_for_the_answe
 
 
 async def test_a_grant_on_its_way_to_a_database_is_given_back_when_it_arrives_without_its_caller() -> None:
-    store = DistantStore(url="mem://", shelf=MemoryShelf(), options=StoreOptions())
+    store = DistantStore(url="mem://", engine=MemoryEngine(), options=StoreOptions())
     async with open_plane(store) as plane:
         store.way.clear()
         asking = asyncio.create_task(plane.acquire(wait_s=None))

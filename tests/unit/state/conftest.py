@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.common.clock import FakeClock, SteadyClock
 from holdfast.leases.layer.claim import Claim
-from holdfast.leases.layer.grant import Wish
+from holdfast.leases.layer.grant import AcquireParams
 from holdfast.leases.layer.service import LeaseService
 from holdfast.state.layer.attachment.service import Attached, AttachmentService, Selector, Upload
 from holdfast.state.layer.document.mutation import MutationService
@@ -38,7 +38,7 @@ class Plane:
         coordinator.enlist(self.leases)
 
     async def acquire(self, member: Member, txn_id: str = "") -> Claim:
-        grant = await self.leases.acquire(Wish(member, "worker", 30, 0.0, txn_id))
+        grant = await self.leases.acquire(AcquireParams(member, "worker", 30, 0.0, txn_id))
         return Claim(grant.lease_id, grant.fencing_token, grant.txn_id)
 
     async def release(self, member: Member, claim: Claim, decision: Decision = Decision.COMMIT) -> None:

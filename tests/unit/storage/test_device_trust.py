@@ -1,12 +1,12 @@
 """When the event loop may wait for a device."""
 
-from holdfast.storage.disk.trust import QUICK_S, DeviceTrust
+from holdfast.storage.disk.fsync_policy import QUICK_S, FsyncPolicy
 
 SLOW_S = 2 * QUICK_S
 
 
 def _trust(syncs_min: int | None, *took_s: float) -> bool:
-    trust = DeviceTrust(syncs_min)
+    trust = FsyncPolicy(syncs_min)
     for seconds in took_s:
         trust.took(seconds)
     return trust.is_earned

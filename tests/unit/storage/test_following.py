@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.storage.errors import Compacted, StorageError, StoreUnavailable, WatcherTooSlow
 from holdfast.storage.following import Follower
-from holdfast.storage.local.shelf import MemoryShelf
+from holdfast.storage.local.engine import MemoryEngine
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.memory import MemoryBlobs
 from holdfast.storage.options import StoreOptions
@@ -23,7 +23,7 @@ class SharedStore(LocalStore):
 
     def __init__(self, *, is_shared: bool = True, options: StoreOptions | None = None) -> None:
         options = options or StoreOptions()
-        super().__init__(url="mem://", shelf=MemoryShelf(), options=options)
+        super().__init__(url="mem://", engine=MemoryEngine(), options=options)
         self._is_shared = is_shared
         self.attach(MemoryBlobs(self, self.clock))
 

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from holdfast.storage.errors import Compacted, StoreCorrupt, StoreUnavailable
 from holdfast.storage.local import key_filter, layout, past
+from holdfast.storage.local.engine import MemoryEngine
 from holdfast.storage.local.key_filter import KeyFilter, KeyFilters
 from holdfast.storage.local.past import ChangeRows, Window
-from holdfast.storage.local.shelf import MemoryShelf
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.memory import MemoryBlobs
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch
 
 
-class CountingShelf(MemoryShelf):
+class CountingEngine(MemoryEngine):
     """Counts what is scanned; its flush can fail."""
 
     def __init__(self) -> None:
@@ -38,13 +38,13 @@ class CountingShelf(MemoryShelf):
 
 
 @pytest.fixture
-def shelf() -> CountingShelf:
-    return CountingShelf()
+def engine() -> CountingEngine:
+    return CountingEngine()
 
 
 @pytest.fixture
-async def store(shelf: CountingShelf) -> AsyncIterator[LocalStore]:
-    store = LocalStore(url="mem://", shelf=shelf, options=StoreOptions())
+async def store(engine: CountingEngine) -> AsyncIterator[LocalStore]:
+    store = LocalStore(url="mem://", engine=engine, options=StoreOptions())
     store.attach(MemoryBlobs(store, store.clock))
     yield store
     await store.close()
@@ -65,7 +65,7 @@ async def ticks_during(reading: asyncio.Future[Any]) -> int:
 
 
 async def test_a_key_that_changed_a_few_times_is_found_without_a_walk(
-    store: LocalStore, shelf: CountingShelf
+    store: LocalStore, engine: CountingEngine
 ) -> None:
     await put(store, b"rare", 1)
     created = store.revision
@@ -77,11 +77,11 @@ async def test_a_key_that_changed_a_few_times_is_found_without_a_walk(
 
     assert record is not None
     assert record.version == 1
-    assert shelf.scanned == 0
+    assert engine.scanned == 0
 
 
 async def test_a_key_that_changed_often_is_searched_from_the_revision_on(
-    store: LocalStore, shelf: CountingShelf
+    store: LocalStore, engine: CountingEngine
 ) -> None:
     await put(store, b"busy", 5000)
 
@@ -89,31 +89,33 @@ async def test_a_key_that_changed_often_is_searched_from_the_revision_on(
 
     assert record is not None
     assert (record.mod_revision, record.value) == (1000, b"999")
-    assert shelf.scanned == 1
+    assert engine.scanned == 1
 
 
-async def test_a_new_key_is_searched_only_up_to_its_creation(store: LocalStore, shelf: CountingShelf) -> None:
+async def test_a_new_key_is_searched_only_up_to_its_creation(
+    store: LocalStore, engine: CountingEngine
+) -> None:
     await put(store, b"busy", 10)
     await put(store, b"new", 1)
     await put(store, b"busy", 1000)
 
     assert await store.get(b"new", at_revision=5) is None
-    assert shelf.scanned == 5
+    assert engine.scanned == 5
 
 
 async def test_keys_that_were_never_there_are_searched_by_one_walk_for_all(
-    store: LocalStore, shelf: CountingShelf
+    store: LocalStore, engine: CountingEngine
 ) -> None:
     revisions = 20 << key_filter.BLOCK_SHIFT
     await put(store, b"busy", revisions - 2)
     await store.commit(Batch(puts={b"gone": b"1"}))
     await store.commit(Batch(deletes={b"gone"}))
     assert await store.get(b"never", at_revision=0) is None
-    assert shelf.scanned == revisions
-    shelf.scanned = 0
+    assert engine.scanned == revisions
+    engine.scanned = 0
 
     assert await store.get(b"nor this", at_revision=0) is None
-    assert shelf.scanned < 5 << key_filter.BLOCK_SHIFT
+    assert engine.scanned < 5 << key_filter.BLOCK_SHIFT
 
     record = await store.get(b"gone", at_revision=revisions - 1)
     assert record is not None
@@ -215,7 +217,7 @@ async def test_a_compaction_that_overtakes_a_walk_ends_it(store: LocalStore, kin
 
 
 async def test_a_range_keeps_no_more_changed_keys_than_it_may_answer(
-    store: LocalStore, shelf: CountingShelf
+    store: LocalStore, engine: CountingEngine
 ) -> None:
     keys = [b"%05d" % number for number in range(5000)]
     await store.commit(Batch(puts=dict.fromkeys(keys, b"old")))
@@ -224,8 +226,8 @@ async def test_a_range_keeps_no_more_changed_keys_than_it_may_answer(
 
     for reverse in (False, True):
         window = Window(b"", None, 1, limit=10, reverse=reverse)
-        window.note_changes(shelf, store.revision)
-        found = [key for key, _ in window.candidates(shelf, ChangeRows())]
+        window.note_changes(engine, store.revision)
+        found = [key for key, _ in window.candidates(engine, ChangeRows())]
 
         assert 10 <= len(set(found)) <= 10 + past.WINDOW_KEYS_SPARE + 1
         records = await store.range(b"", None, limit=10, reverse=reverse, at_revision=1)
@@ -235,21 +237,21 @@ async def test_a_range_keeps_no_more_changed_keys_than_it_may_answer(
 
 @pytest.mark.parametrize("missing", [2, 3])
 async def test_a_hole_in_the_history_is_corruption_and_not_an_answer(
-    store: LocalStore, shelf: CountingShelf, missing: int, monkeypatch: pytest.MonkeyPatch
+    store: LocalStore, engine: CountingEngine, missing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(past, "HOPS_MAX", 1)
     await put(store, b"k", 3)
-    shelf.write([(layout.change_key(missing), None)])
+    engine.write([(layout.change_key(missing), None)])
 
     with pytest.raises(StoreCorrupt):
         await store.get(b"k", at_revision=1)
 
 
-async def test_a_damaged_change_is_corruption(store: LocalStore, shelf: CountingShelf) -> None:
+async def test_a_damaged_change_is_corruption(store: LocalStore, engine: CountingEngine) -> None:
     await put(store, b"k", 3)
-    raw = shelf.get(layout.change_key(3))
+    raw = engine.get(layout.change_key(3))
     assert raw is not None
-    shelf.write([(layout.change_key(3), raw[:-1])])
+    engine.write([(layout.change_key(3), raw[:-1])])
 
     with pytest.raises(StoreCorrupt, match="revision 3"):
         await store.get(b"k", at_revision=1)
@@ -258,13 +260,13 @@ async def test_a_damaged_change_is_corruption(store: LocalStore, shelf: Counting
 
 
 async def test_a_compaction_that_cannot_be_made_durable_is_not_answered(
-    store: LocalStore, shelf: CountingShelf
+    store: LocalStore, engine: CountingEngine
 ) -> None:
     await put(store, b"k", 3)
-    shelf.flush_error = StoreUnavailable("no flush today")
+    engine.flush_error = StoreUnavailable("no flush today")
 
     with pytest.raises(StoreUnavailable, match="no flush today"):
         await store.compact(2)
 
     assert store.is_read_only
-    assert store.shelf_is_broken
+    assert store.engine_is_broken

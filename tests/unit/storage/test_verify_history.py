@@ -11,7 +11,7 @@ import pytest
 from holdfast.storage import history_check
 from holdfast.storage.codec.keyring import Keyring
 from holdfast.storage.codec.rewrap import rewrap_values
-from holdfast.storage.disk.rocks import RocksShelf
+from holdfast.storage.disk.rocks import RocksEngine
 from holdfast.storage.disk.store import open_disk
 from holdfast.storage.errors import StoreFull
 from holdfast.storage.local import layout
@@ -113,22 +113,22 @@ async def test_a_history_with_numbers_that_failed_writes_burnt_passes(tmp_path: 
         assert await problems(store) == {}
 
 
-def alter(folder: Path, change: Callable[[RocksShelf], None]) -> None:
+def alter(folder: Path, change: Callable[[RocksEngine], None]) -> None:
     """Change what is stored behind the back of a closed store."""
-    shelf = RocksShelf(folder / "shelf")
-    change(shelf)
-    shelf.flush()
-    shelf.close()
+    engine = RocksEngine(folder / "shelf")
+    change(engine)
+    engine.flush()
+    engine.close()
 
 
-def other_value(shelf: RocksShelf, revision: int) -> list[tuple[bytes, bytes | None]]:
+def other_value(engine: RocksEngine, revision: int) -> list[tuple[bytes, bytes | None]]:
     stored = layout.encode_stored(Record(b"a", b"forged", revision - 1, revision, 2), ())
     previous = layout.encode_stored(Record(b"a", b"1", revision - 1, revision - 1, 1), ())
     raw = layout.encode_change(0, [layout.Change(b"a", stored, previous)])
     return [(layout.change_key(revision), raw)]
 
 
-DAMAGES: dict[str, tuple[Callable[[RocksShelf, int], list[tuple[bytes, bytes | None]]], str]] = {
+DAMAGES: dict[str, tuple[Callable[[RocksEngine, int], list[tuple[bytes, bytes | None]]], str]] = {
     "a missing change": (lambda _, first: [(layout.change_key(first + 1), None)], "lacks"),
     "the newest change is missing": (
         lambda _, first: [(layout.change_key(first + 6), None)],
@@ -136,12 +136,14 @@ DAMAGES: dict[str, tuple[Callable[[RocksShelf, int], list[tuple[bytes, bytes | N
     ),
     "a missing delete": (lambda _, first: [(layout.change_key(first + 4), None)], "is missing"),
     "a change cut short": (
-        lambda shelf, first: [(layout.change_key(first), (shelf.get(layout.change_key(first)) or b"")[:-1])],
+        lambda engine, first: [
+            (layout.change_key(first), (engine.get(layout.change_key(first)) or b"")[:-1])
+        ],
         "damaged",
     ),
-    "a change with another value": (lambda shelf, first: other_value(shelf, first + 1), "does not go on"),
+    "a change with another value": (lambda engine, first: other_value(engine, first + 1), "does not go on"),
     "a change of the future": (
-        lambda shelf, first: [(layout.change_key(first + 90), shelf.get(layout.change_key(first)))],
+        lambda engine, first: [(layout.change_key(first + 90), engine.get(layout.change_key(first)))],
         "revision",
     ),
     "a record without its change": (
@@ -160,7 +162,7 @@ async def test_damage_to_the_history_on_disk_is_found(tmp_path: Path, damage: st
     async with open_store(f"disk://{folder}", OPTIONS) as store:
         first = await write_history(store)
     change, words = DAMAGES[damage]
-    alter(folder, lambda shelf: shelf.write(change(shelf, first)))
+    alter(folder, lambda engine: engine.write(change(engine, first)))
 
     async with open_store(f"disk://{folder}", OPTIONS) as store:
         found = await problems(store)

@@ -132,7 +132,7 @@ def test_an_answer_without_a_boundary_is_refused(content_type: str) -> None:
         boundary_of(content_type)
 
 
-def taken_apart(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
+def parse_header_lines(body: bytes, content_type: str) -> list[tuple[str, bytes]]:
     reader = MultipartReader(boundary_of(content_type))
     reader.feed(body)
     found: list[tuple[str, bytes]] = []
@@ -152,7 +152,7 @@ def test_what_is_framed_is_read_back(payload: bytes) -> None:
 
     whole = b"".join(body.chunks())
 
-    assert taken_apart(whole, content_type) == [("meta", b'{"queue":"q"}\n'), ("payload", payload)]
+    assert parse_header_lines(whole, content_type) == [("meta", b'{"queue":"q"}\n'), ("payload", payload)]
     assert body.size_bytes() == len(whole)
 
 
@@ -163,13 +163,13 @@ def test_a_stream_is_framed_as_it_comes() -> None:
 
     assert body.size_bytes() is None
     assert pieces[1:3] == [b"one ", b"two"]
-    assert taken_apart(b"".join(pieces), content_type)[1] == ("payload", b"one two")
+    assert parse_header_lines(b"".join(pieces), content_type)[1] == ("payload", b"one two")
 
 
 def test_a_batch_is_meta_and_payload_in_turns() -> None:
     body, content_type = framed_batch([(b"{}", b"one"), (b'{"a":1}', b"")])
 
-    found = taken_apart(b"".join(body.chunks()), content_type)
+    found = parse_header_lines(b"".join(body.chunks()), content_type)
 
     assert found == [("meta", b"{}\n"), ("payload", b"one"), ("meta", b'{"a":1}\n'), ("payload", b"")]
 

@@ -8,8 +8,8 @@ from typing import Self
 from holdfast.common.ids import uuid7
 from holdfast.storage.blob import Removals, checked_end, checked_id
 from holdfast.storage.errors import BlobNotFound, InvalidBatch
+from holdfast.storage.local.engine import MemoryEngine
 from holdfast.storage.local.released import References, ReleasedBlobs
-from holdfast.storage.local.shelf import MemoryShelf
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.local.upkeep import Upkeep
 from holdfast.storage.options import StoreOptions
@@ -21,7 +21,7 @@ READ_BYTES = 64 << 10
 
 @asynccontextmanager
 async def open_memory(options: StoreOptions) -> AsyncIterator[LocalStore]:
-    store = LocalStore(url="mem://", shelf=MemoryShelf(), options=options)
+    store = LocalStore(url="mem://", engine=MemoryEngine(), options=options)
     store.attach(MemoryBlobs(store, store.clock))
     async with Upkeep(store, options).running():
         yield store

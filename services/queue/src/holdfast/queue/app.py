@@ -11,7 +11,7 @@ from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
 from holdfast.queue.metrics import QueueMetrics
-from holdfast.queue.protocol.lockd.endpoints import QueueDoors
+from holdfast.queue.protocol.lockd.endpoints import QueueEndpoints
 from holdfast.queue.protocol.withdrawal import GiveBackRoutes
 from holdfast.queue.settings import QueueSettings
 from holdfast.txn.hosting import create_role_app
@@ -22,12 +22,12 @@ class QueuePart:
     """What queues bring into an app."""
 
     def __init__(self, settings: PlaneSettings, drain: Drain, registry: Registry) -> None:
-        self._doors = QueueDoors(settings, drain, QueueMetrics(registry))
+        self._endpoints = QueueEndpoints(settings, drain, QueueMetrics(registry))
         self._give_back = GiveBackRoutes()
 
     @property
     def routers(self) -> Sequence[ExpressRouter]:
-        return self._doors.routers
+        return self._endpoints.routers
 
     @property
     def internal_routers(self) -> Sequence[ExpressRouter]:
@@ -35,7 +35,7 @@ class QueuePart:
 
     @asynccontextmanager
     async def running(self, layers: Layers) -> AsyncIterator[None]:
-        self._doors.open(layers.queue)
+        self._endpoints.open(layers.queue)
         self._give_back.service = layers.queue
         async with layers.queue.running():
             yield

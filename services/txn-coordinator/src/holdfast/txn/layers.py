@@ -13,7 +13,7 @@ from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
 from holdfast.leases.layer.service import LeaseService
-from holdfast.queue.layer.delivery.transaction_binding import Neighbours
+from holdfast.queue.layer.delivery.transaction_binding import Dependencies
 from holdfast.queue.layer.limits import limits_of
 from holdfast.queue.layer.service import QueueService
 from holdfast.state.layer.document.service import StateService
@@ -56,7 +56,7 @@ async def open_layers(
     serves_leases = role in (Role.ALL, Role.LEASES)
     leases = LeaseService(store, coordinator, store.clock, on_end=on_lease_end, follows_all=serves_leases)
     state = StateService(store, store.clock)
-    queue = QueueService(store, store.clock, Neighbours(coordinator, leases, state), limits_of(settings))
+    queue = QueueService(store, store.clock, Dependencies(coordinator, leases, state), limits_of(settings))
     for layer in (state, leases, queue):
         coordinator.enlist(layer)
     async with leases.running():

@@ -22,7 +22,7 @@ class TxnMetrics:
         def timing(name: str, help_text: str) -> Timing:
             return Timing(registry, f"holdfast.txn.{name}", help_text)
 
-        self.decide = timing("decide", "From the wish to end a transaction until everybody was told.")
+        self.decide = timing("decide", "From the params to end a transaction until everybody was told.")
         self.apply = timing(
             "apply", "From a recorded decision until the services of this island followed it."
         )

@@ -240,7 +240,7 @@ class Load:
         numbers = list(range(first, max(self.job.keys, first + 1), step))
         stride = (
             7919 if len(numbers) % 7919 else 1
-        )  # Not in order, so that neighbours in the store are not warm.
+        )  # Not in order, so that dependencies in the store are not warm.
         at = 0
         while True:
             yield key_name(numbers[at])

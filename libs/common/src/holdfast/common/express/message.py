@@ -83,7 +83,7 @@ class Request:
     def headers(self) -> list[Header]:
         """All headers in their order; plain header lines are taken apart when somebody asks."""
         if isinstance(self._headers, bytes):
-            self._headers = taken_apart(self._headers)
+            self._headers = parse_header_lines(self._headers)
         return self._headers
 
     @property
@@ -126,7 +126,7 @@ def first_value(headers: Headers, name: bytes) -> bytes | None:
     return headers[start : headers.index(b"\r", start)]
 
 
-def taken_apart(header_lines: bytes) -> list[Header]:
+def parse_header_lines(header_lines: bytes) -> list[Header]:
     """The headers of plain lines (`Name: value`, each with its line end), names in lower case."""
     pairs = [line.partition(b": ") for line in header_lines.split(b"\r\n") if line]
     return [(name.lower(), value) for name, _, value in pairs]
@@ -172,7 +172,7 @@ class HandOver(Answer):
         self.on_unsent = on_unsent
 
 
-class PassedAnswer(Answer):
+class ProxiedResponse(Answer):
     """The answer of another process of the plane, which has rendered its headers in order: they go out as they came."""
 
     __slots__ = ("header_lines", "on_unsent")

@@ -9,9 +9,9 @@ from holdfast.common.express.message import (
     Answer,
     AnyAnswer,
     Header,
-    PassedAnswer,
+    ProxiedResponse,
     StreamAnswer,
-    taken_apart,
+    parse_header_lines,
 )
 from holdfast.common.logging import get_logger
 from holdfast.common.wire_errors import error_answer, internal_error
@@ -65,8 +65,8 @@ def checked(answer: Answer, correlation_id: str) -> Answer:
 
 def header_list(answer: AnyAnswer, correlation_id: str) -> list[Header]:
     """All headers of a checked answer but those of the connection (date, shutdown-imminent, connection)."""
-    passed = answer.header_lines if isinstance(answer, PassedAnswer) else None
-    headers = list(answer.headers) if passed is None else taken_apart(passed)
+    passed = answer.header_lines if isinstance(answer, ProxiedResponse) else None
+    headers = list(answer.headers) if passed is None else parse_header_lines(passed)
     size_bytes = answer.size_bytes if isinstance(answer, StreamAnswer) else len(answer.body)
     if answer.status not in _BODILESS and size_bytes is not None:
         headers.append((b"content-length", str(size_bytes).encode()))
@@ -83,7 +83,7 @@ def _has_own_id(headers: list[Header]) -> bool:
 def render(answer: Answer, correlation_id: str, common_head: bytes, *, is_last: bool) -> bytes:
     """The whole answer in one piece; `common_head` holds the lines that every answer of this moment has."""
     identity = b"x-correlation-id: %b\r\n" % correlation_id.encode("ascii")
-    if isinstance(answer, PassedAnswer):
+    if isinstance(answer, ProxiedResponse):
         head = answer.header_lines
     elif answer.headers is JSON_HEADERS and answer.status not in _BODILESS:
         head = _JSON_HEAD

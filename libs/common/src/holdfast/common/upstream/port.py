@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.common.correlation import HEADER as CORRELATION_HEADER
-from holdfast.common.express.message import Header, taken_apart
+from holdfast.common.express.message import Header, parse_header_lines
 
 
 class AnswerStream(Protocol):
@@ -67,7 +67,7 @@ class UpstreamAnswer:
     def headers(self) -> list[Header]:
         """All headers in their order; plain lines are taken apart when somebody asks."""
         if isinstance(self._headers, bytes):
-            self._headers = taken_apart(self._headers)
+            self._headers = parse_header_lines(self._headers)
             if self.correlation_id is not None:
                 self._headers.append((CORRELATION_HEADER, self.correlation_id))
         return self._headers

@@ -141,7 +141,7 @@ class OpenReader:
 
 
 class RangeReader:
-    """Opens any run of chunks of an uncompressed body whose length is known; no chunk needs its neighbours."""
+    """Opens any run of chunks of an uncompressed body whose length is known; no chunk needs its dependencies."""
 
     def __init__(self, data_key: DataKey, header: bytes, *, stored_bytes: int) -> None:
         try:

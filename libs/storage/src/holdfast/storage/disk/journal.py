@@ -2,7 +2,7 @@
 
 One thread does nothing but wait, write, sync and report; everything else happens on the loop. While it syncs, the next
 group gathers, and the thread takes that the moment it is done, without asking the loop. A full segment is followed by
-the next one; the old one is reused once the shelf holds all of it without the journal's help.
+the next one; the old one is reused once the engine holds all of it without the journal's help.
 
     offer (loop) → queue → [thread: take group → write → sync] → settled (loop)
                                        └─ on an error: queue dropped, failed (loop)
@@ -24,12 +24,12 @@ from pathlib import Path
 from holdfast.common import failpoint
 from holdfast.common.logging import get_logger
 from holdfast.storage.disk import segment
+from holdfast.storage.disk.fsync_policy import FsyncPolicy
 from holdfast.storage.disk.journal_file import DiskFile, JournalFile, JournalFileFactory
 from holdfast.storage.disk.recovery import RecoveredSegment, Recovery
 from holdfast.storage.disk.room import Room
 from holdfast.storage.disk.segment import Seal, SegmentHeader
 from holdfast.storage.disk.segment_folder import SegmentFolder
-from holdfast.storage.disk.trust import DeviceTrust
 from holdfast.storage.errors import StorageError, StoreFull, StoreReadOnly
 from holdfast.storage.foreign import NO_ROOM, storage_error
 from holdfast.storage.local.staging import Staged
@@ -60,7 +60,7 @@ class DiskJournal:
         self._limit = 0  # Where the space for records ends.
         self._offset = 0
         self._revision = 0
-        self._trust = DeviceTrust(options.loop_syncs_after)
+        self._trust = FsyncPolicy(options.loop_syncs_after)
         self._file_lock = threading.Lock()  # Held by whoever writes: nearly always the thread.
         self._is_flush_due = False
         self._is_mark_failing = False
@@ -83,7 +83,7 @@ class DiskJournal:
     # -- opening
 
     def recover(self, applied_revision: int) -> Iterator[bytes]:
-        """Every entry that may be missing on a shelf at `applied_revision`; afterwards the end of the log is known."""
+        """Every entry that may be missing on a engine at `applied_revision`; afterwards the end of the log is known."""
         self._segments.begin()
         recovery = Recovery(self._folder, applied_revision)
         yield from recovery.entries()
@@ -132,7 +132,7 @@ class DiskJournal:
         self._thread.start()
 
     def on_rotation(self, callback: Callable[[], None]) -> None:
-        """`callback()` on the loop: a segment is full and waits for a flush of the shelf."""
+        """`callback()` on the loop: a segment is full and waits for a flush of the engine."""
         self._rotated = callback
 
     # -- loop side
@@ -184,7 +184,7 @@ class DiskJournal:
             self._rouse()
 
     def entries(self) -> Iterator[bytes]:
-        """Everything in the segments, for a shelf that lost its tail. Only while nothing is offered."""
+        """Everything in the segments, for a engine that lost its tail. Only while nothing is offered."""
         for path in self._segments.segments():
             for record in segment.read_records(path, segment.read_header(path)):
                 yield from record.entries
@@ -379,7 +379,7 @@ class DiskJournal:
         self._file.pwrite(segment.encode_mark(self._salt, self._revision), self._offset)
 
     def _check_room(self) -> None:
-        """Leave the shelf room to flush: a full device must meet us here, where nothing is half done."""
+        """Leave the engine room to flush: a full device must meet us here, where nothing is half done."""
         now_s = time.monotonic()
         if now_s >= self._room_checked_s + ROOM_CHECK_S:
             self._room.check()

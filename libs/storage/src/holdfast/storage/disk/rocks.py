@@ -1,4 +1,4 @@
-"""The shelf on disk: RocksDB without its own log, because the journal in front of it is the log.
+"""The engine on disk: RocksDB without its own log, because the journal in front of it is the log.
 
 What RocksDB has not flushed yet is gone after a crash, always as a whole tail of writes, and the journal brings it
 back. Errors of RocksDB become ours here and nowhere else.
@@ -23,7 +23,7 @@ from rocksdict import (
 from holdfast.common.logging import get_logger
 from holdfast.storage.errors import StorageError, StoreClosed, StoreCorrupt, StoreUnavailable
 from holdfast.storage.foreign import mounted_read_only, no_room
-from holdfast.storage.local.shelf import Prepared, ShelfView, Write
+from holdfast.storage.local.engine import EngineView, Prepared, Write
 
 _log = get_logger("storage.backend.core")
 
@@ -32,7 +32,7 @@ WRITE_BUFFERS_MAX = 4
 BLOCK_CACHE_BYTES = 64 << 20
 
 
-class RocksShelf:
+class RocksEngine:
     """One RocksDB in a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -78,7 +78,7 @@ class RocksShelf:
         batch.delete_range(start, end)
         self._write(batch)
 
-    def view(self) -> ShelfView:
+    def view(self) -> EngineView:
         return _RocksView(self._db.iter(), self._mapped)
 
     def keys_estimate(self) -> int:
@@ -103,7 +103,7 @@ class RocksShelf:
             except Exception as error:  # noqa: BLE001 (the package raises nothing narrower)
                 # Closing flushes first. After a failed flush only letting go of the handle frees the folder; the journal
                 # still has what is lost with it.
-                _log.warn("storage.shelf.close_failed", reason=str(error))
+                _log.warn("storage.engine.close_failed", reason=str(error))
                 del self._db
 
     def _write(self, batch: WriteBatch) -> None:

@@ -8,7 +8,7 @@ from holdfast.storage.foreign import RETRY_AFTER_S
 
 
 class Room:
-    """A full device must be met where nothing is half done, and the shelf needs some room to flush: hence the reserve."""
+    """A full device must be met where nothing is half done, and the engine needs some room to flush: hence the reserve."""
 
     def __init__(self, folder: Path, free_bytes_min: int) -> None:
         self._folder = folder

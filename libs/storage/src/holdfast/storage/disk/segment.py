@@ -24,7 +24,7 @@ How a segment that lost bytes is told apart from one that a power cut left behin
 Legal after a crash: unsealed and last, with a torn write behind its records (any subset of the sectors of the one
 group that was not synced); unsealed with an empty successor; sealed with a successor.
 Not told apart from a torn write: damage to the last group alone that is no whole sector of zeros, if the process was
-killed before it left the mark (20 ms after that group). And an older copy of the whole file passes for the file, unless the shelf
+killed before it left the mark (20 ms after that group). And an older copy of the whole file passes for the file, unless the engine
 or the next segment is newer.
 
 `HFJSEG01` files of earlier versions have no size, no seal and zeros as fill: they are read, but a cut is taken for a

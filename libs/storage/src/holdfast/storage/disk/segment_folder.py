@@ -1,6 +1,6 @@
 """The folder of the journal: segments named by the revision before their first, spares for the next ones.
 
-<20 digits>.segment   in use, or full and waiting for a flush of the shelf
+<20 digits>.segment   in use, or full and waiting for a flush of the engine
 <16 hex>.spare        the next segment, allocated ahead, or a full one that is not needed any more
 allocating.*          on its way to be one of them; removed at the next start
 """

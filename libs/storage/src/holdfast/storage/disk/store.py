@@ -1,4 +1,4 @@
-"""Opens the store on disk: owner, shelf, journal, blobs, and the tasks that keep it small."""
+"""Opens the store on disk: owner, engine, journal, blobs, and the tasks that keep it small."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from holdfast.storage.disk.clock_mark import open_mark
 from holdfast.storage.disk.journal import DiskJournal
 from holdfast.storage.disk.journal_file import DiskFile, JournalFileFactory
 from holdfast.storage.disk.ownership import owned
-from holdfast.storage.disk.rocks import RocksShelf
+from holdfast.storage.disk.rocks import RocksEngine
 from holdfast.storage.disk.room import Room
 from holdfast.storage.errors import StorageError
 from holdfast.storage.foreign import from_os
@@ -40,13 +40,13 @@ async def open_disk(
     async with AsyncExitStack() as stack:
         with from_os(f"opening the store {folder}"):
             stack.enter_context(owned(folder))
-            shelf = ReopenableShelf(folder / "shelf")
-            stack.callback(shelf.close)
-            store = LocalStore(url=f"disk://{folder}", shelf=shelf.current, options=options)
+            engine = ReopenableEngine(folder / "shelf")
+            stack.callback(engine.close)
+            store = LocalStore(url=f"disk://{folder}", engine=engine.current, options=options)
             journal = DiskJournal(folder / "journal", options, file_factory)
             stack.callback(journal.stop)
-            layout.check_format(shelf.current.get(layout.META_FORMAT), folder)
-            shelf.current.write([(layout.META_FORMAT, layout.FORMAT)])
+            layout.check_format(engine.current.get(layout.META_FORMAT), folder)
+            engine.current.write([(layout.META_FORMAT, layout.FORMAT)])
             for entry in journal.recover(store.revision):
                 store.replay(entry)
             blobs = FileBlobs(
@@ -60,13 +60,13 @@ async def open_disk(
         store.clock.tell_lead(store.url)
         store.attach(blobs, journal)
         journal.start(store)
-        checkpoints = Checkpoints(store, shelf, journal)
+        checkpoints = Checkpoints(store, engine, journal)
         journal.on_rotation(checkpoints.ask)
         await stack.enter_async_context(
             Upkeep(
                 store,
                 options,
-                also=[checkpoints.run(), recover(store, shelf, journal, checkpoints), mark.run()],
+                also=[checkpoints.run(), recover(store, engine, journal, checkpoints), mark.run()],
             ).running()
         )
         try:
@@ -74,15 +74,15 @@ async def open_disk(
         finally:
             await store.close()
         if store.problem is None:
-            await asyncio.to_thread(shelf.current.flush)
+            await asyncio.to_thread(engine.current.flush)
 
 
-class ReopenableShelf:
-    """The shelf of a folder: after a failed flush RocksDB takes no more writes until it is opened again."""
+class ReopenableEngine:
+    """The engine of a folder: after a failed flush RocksDB takes no more writes until it is opened again."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.current = RocksShelf(folder)
+        self.current = RocksEngine(folder)
 
     def can_be_opened(self) -> bool:
         """Whether files can be made there, as opening it does: a quota or a read-only mount may not allow it. Blocking."""
@@ -99,9 +99,9 @@ class ReopenableShelf:
                 probe.unlink()
         return True
 
-    def reopen(self) -> RocksShelf:
+    def reopen(self) -> RocksEngine:
         self.current.close()
-        self.current = RocksShelf(self._folder)
+        self.current = RocksEngine(self._folder)
         return self.current
 
     def close(self) -> None:
@@ -121,35 +121,35 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 
 
 async def recover(
-    store: LocalStore, shelf: ReopenableShelf, journal: DiskJournal, checkpoints: "Checkpoints"
+    store: LocalStore, engine: ReopenableEngine, journal: DiskJournal, checkpoints: "Checkpoints"
 ) -> None:
-    """See when writes can go on, and open a broken shelf again. There is no event for room on a disk, so it is looked at."""
+    """See when writes can go on, and open a broken engine again. There is no event for room on a disk, so it is looked at."""
     while True:
         await asyncio.sleep(RECOVERY_LOOK_S)
         if store.may_write_again and await in_thread(journal.can_write):
             store.trouble.end()
         is_at_rest = journal.is_idle and not checkpoints.is_flushing
-        if store.shelf_is_broken and is_at_rest and await in_thread(can_recover, shelf, journal):
+        if store.engine_is_broken and is_at_rest and await in_thread(can_recover, engine, journal):
             await asyncio.sleep(0)  # An idle journal has sent its last answer; let that one arrive first.
             try:
-                store.reload(shelf.reopen(), journal.entries())
+                store.reload(engine.reopen(), journal.entries())
             except StorageError as error:
                 store.trouble.began(error)
             else:
                 _log.info("storage.recover.done", revision=store.revision)
 
 
-def can_recover(shelf: ReopenableShelf, journal: DiskJournal) -> bool:
-    """Whether closing the shelf, which still serves reads, is likely to be worth it. Blocking."""
-    return journal.can_write() and shelf.can_be_opened()
+def can_recover(engine: ReopenableEngine, journal: DiskJournal) -> bool:
+    """Whether closing the engine, which still serves reads, is likely to be worth it. Blocking."""
+    return journal.can_write() and engine.can_be_opened()
 
 
 class Checkpoints:
-    """Flushes the shelf when a segment is full, so that the segment can be used again."""
+    """Flushes the engine when a segment is full, so that the segment can be used again."""
 
-    def __init__(self, store: LocalStore, shelf: ReopenableShelf, journal: DiskJournal) -> None:
+    def __init__(self, store: LocalStore, engine: ReopenableEngine, journal: DiskJournal) -> None:
         self._store = store
-        self._shelf = shelf
+        self._engine = engine
         self._journal = journal
         self._is_failing = False
         self.is_flushing = False
@@ -163,29 +163,29 @@ class Checkpoints:
         while True:
             await self._asked.wait()
             self._asked.clear()
-            shelf = self._shelf.current
+            engine = self._engine.current
             self.is_flushing = True
             try:
-                await in_thread(self._checkpoint, self._store.revision, shelf)
+                await in_thread(self._checkpoint, self._store.revision, engine)
             except (StorageError, OSError) as error:
                 # Nothing is lost: the segments stay until a later flush succeeds, and a full disk is
                 # reported to the writers by the journal itself.
                 if not self._is_failing:
                     _log.warn("storage.checkpoint.failed", reason=str(error))
                 self._is_failing = True
-                if isinstance(error, StorageError) and shelf is self._shelf.current:
+                if isinstance(error, StorageError) and engine is self._engine.current:
                     # After a failed flush RocksDB takes no writes either: the next one would be the first to know.
-                    self._store.shelf_failed(error)
+                    self._store.engine_failed(error)
             else:
                 self._is_failing = False
             finally:
                 self.is_flushing = False
 
-    def _checkpoint(self, applied_revision: int, shelf: RocksShelf) -> None:
+    def _checkpoint(self, applied_revision: int, engine: RocksEngine) -> None:
         """What was applied before the flush is on disk after it; only that much of the journal may go."""
         if failpoint.ARMED and failpoint.hit("journal.release"):
             return
         if self._journal.has_full_segments():
-            shelf.flush()
+            engine.flush()
             self._journal.release(applied_revision)
         self._journal.prepare_spare()

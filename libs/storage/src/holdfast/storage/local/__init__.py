@@ -1,1 +1,1 @@
-"""The store that lives in one process: one engine, over a shelf in memory or on disk."""
+"""The store that lives in one process: one engine, over a engine in memory or on disk."""

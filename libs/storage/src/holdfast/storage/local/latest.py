@@ -1,4 +1,4 @@
-"""The newest state of the keys that were touched lately, so that a hot key is not read from the shelf again.
+"""The newest state of the keys that were touched lately, so that a hot key is not read from the engine again.
 
 Two generations: what is used moves into the young one; when that is full it becomes the old one, and what nobody used
 since then is forgotten. So a look-up costs a dictionary access, and nothing has to be kept in order.
@@ -21,7 +21,7 @@ class Kept(NamedTuple):
 
 
 class Unknown:
-    """The key was not touched lately; whether it exists is known to the shelf."""
+    """The key was not touched lately; whether it exists is known to the engine."""
 
 
 UNKNOWN = Unknown()

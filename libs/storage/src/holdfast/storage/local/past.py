@@ -11,7 +11,7 @@ is short; else its first change after R is searched, over whole blocks at a time
 
 Reads go page by page, and each page is made within one turn of the event loop, from the newest state: no view of the store
 is held. Commits between two pages cannot tear the answer, because what a key was at R does not change any more; a
-page takes note of all changes up to its own moment first. A compaction between two pages is found by `shelf_at`.
+page takes note of all changes up to its own moment first. A compaction between two pages is found by `engine_at`.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from typing import NamedTuple, Protocol
 from holdfast.storage.errors import StoreCorrupt
 from holdfast.storage.keys import next_key
 from holdfast.storage.local import key_filter, layout
+from holdfast.storage.local.engine import Engine
 from holdfast.storage.local.key_filter import KeyFilters
-from holdfast.storage.local.shelf import Shelf
 from holdfast.storage.port import Record
 
 PAGE_COST = 512  # About a millisecond: a key costs 1, and 1 more for every 4 KiB.
@@ -46,7 +46,7 @@ class Source(Protocol):
     @property
     def revision(self) -> int: ...
 
-    def shelf_at(self, revision: int) -> Shelf:
+    def engine_at(self, revision: int) -> Engine:
         """Raises FutureRevision or Compacted if this revision cannot be read, now."""
         ...
 
@@ -74,11 +74,11 @@ class LocalPast:
 
     async def get(self, key: bytes, at_revision: int) -> Record | None:
         stored, upto = _followed_back(
-            self._source.shelf_at(at_revision), key, at_revision, self._source.revision
+            self._source.engine_at(at_revision), key, at_revision, self._source.revision
         )
         after = at_revision
         while after < upto:
-            change, after = self._search(self._source.shelf_at(at_revision), key, after, upto)
+            change, after = self._search(self._source.engine_at(at_revision), key, after, upto)
             if change is not None:
                 stored = change.previous
                 break
@@ -90,7 +90,7 @@ class LocalPast:
             raise _hole(record.mod_revision)
         return record
 
-    def _search(self, shelf: Shelf, key: bytes, after: int, upto: int) -> tuple[KeyChange | None, int]:
+    def _search(self, engine: Engine, key: bytes, after: int, upto: int) -> tuple[KeyChange | None, int]:
         """The first change of a key in (after, upto], and how far one page of the search has come."""
         after = self._filters.skip(key, after, upto)
         block = (after + 1) >> key_filter.BLOCK_SHIFT
@@ -100,15 +100,15 @@ class LocalPast:
             and key_filter.block_end(block) <= min(upto, self._source.revision)
             and self._filters.is_missing(block)
         ):
-            return self._search_block(shelf, key, block)
-        return _first_change(shelf, key, after, min(upto, key_filter.block_end(block)))
+            return self._search_block(engine, key, block)
+        return _first_change(engine, key, after, min(upto, key_filter.block_end(block)))
 
-    def _search_block(self, shelf: Shelf, key: bytes, block: int) -> tuple[KeyChange | None, int]:
+    def _search_block(self, engine: Engine, key: bytes, block: int) -> tuple[KeyChange | None, int]:
         """The same for a block, of which a filter is made on the way; unless that would take too long."""
         first, last = key_filter.block_start(block), key_filter.block_end(block)
         found: KeyChange | None = None
         keys: list[bytes] = []
-        for row_key, raw in shelf.scan(layout.change_key(first), layout.change_key(last + 1)):
+        for row_key, raw in engine.scan(layout.change_key(first), layout.change_key(last + 1)):
             revision = layout.change_revision(row_key)
             spans = layout.previous_spans(revision, raw)
             keys += [name for name, _, _ in spans]
@@ -136,9 +136,9 @@ class LocalPast:
     async def _fill(self, window: "Window") -> None:
         seen, is_filled = self._source.revision, False
         while not is_filled:
-            shelf, newest = self._source.shelf_at(window.at_revision), self._source.revision
+            engine, newest = self._source.engine_at(window.at_revision), self._source.revision
             # Commits go on meanwhile: a page takes more than they add, or the walk would never end.
-            is_filled = window.note_changes(shelf, newest, cost_max=PAGE_COST, rows_min=2 * (newest - seen))
+            is_filled = window.note_changes(engine, newest, cost_max=PAGE_COST, rows_min=2 * (newest - seen))
             seen = newest
             await asyncio.sleep(0)
 
@@ -146,10 +146,10 @@ class LocalPast:
         found: list[Record] = []
         rows = ChangeRows()
         while True:
-            shelf = self._source.shelf_at(window.at_revision)
-            window.note_changes(shelf, self._source.revision)
+            engine = self._source.engine_at(window.at_revision)
+            window.note_changes(engine, self._source.revision)
             cost = 0
-            for key, stored in window.candidates(shelf, rows):
+            for key, stored in window.candidates(engine, rows):
                 cost += 1 + (len(stored) >> COST_BYTES_SHIFT)
                 window.pass_by(key)
                 if layout.stored_mod_revision(stored) <= window.at_revision:
@@ -183,11 +183,11 @@ class Window:
         self._order: list[bytes] | None = None
 
     def note_changes(
-        self, shelf: Shelf, upto: int, *, cost_max: int | None = None, rows_min: int = 0
+        self, engine: Engine, upto: int, *, cost_max: int | None = None, rows_min: int = 0
     ) -> bool:
         """Take in the changes up to a revision, or one page of them; False if there may be more."""
         cost = 0
-        changes = shelf.scan(layout.change_key(self._noted_revision + 1), layout.change_key(upto + 1))
+        changes = engine.scan(layout.change_key(self._noted_revision + 1), layout.change_key(upto + 1))
         for row, (row_key, raw) in enumerate(changes, 1):
             self._noted_revision = layout.change_revision(row_key)
             spans = layout.previous_spans(self._noted_revision, raw)
@@ -198,12 +198,12 @@ class Window:
         self._noted_revision = upto
         return True
 
-    def candidates(self, shelf: Shelf, rows: "ChangeRows") -> Iterator[tuple[bytes, bytes]]:
+    def candidates(self, engine: Engine, rows: "ChangeRows") -> Iterator[tuple[bytes, bytes]]:
         """Stored records of what is left, in order: as they were before they changed, and those of now, which may be newer
         than the revision. Of one key the changed one comes first, so a reader may stop after it."""
-        shelf_end = layout.after_prefix(layout.RECORD) if self._end is None else layout.RECORD + self._end
-        now = shelf.scan(layout.RECORD + self._start, shelf_end, reverse=self._reverse)
-        changed = ((key, rows.previous(shelf, self._changed[key])) for key in self._changed_keys())
+        engine_end = layout.after_prefix(layout.RECORD) if self._end is None else layout.RECORD + self._end
+        now = engine.scan(layout.RECORD + self._start, engine_end, reverse=self._reverse)
+        changed = ((key, rows.previous(engine, self._changed[key])) for key in self._changed_keys())
         return merge(
             changed, ((key[1:], stored) for key, stored in now), key=itemgetter(0), reverse=self._reverse
         )
@@ -252,10 +252,10 @@ class ChangeRows:
         self._raw: dict[int, bytes] = {}
         self._size_bytes = 0
 
-    def previous(self, shelf: Shelf, span: Span) -> bytes:
+    def previous(self, engine: Engine, span: Span) -> bytes:
         raw = self._raw.get(span.revision)
         if raw is None:
-            raw = _change(shelf, span.revision)
+            raw = _change(engine, span.revision)
             if self._size_bytes + len(raw) > ROWS_BYTES_MAX:
                 self._raw.clear()
                 self._size_bytes = 0
@@ -264,9 +264,9 @@ class ChangeRows:
         return raw[span.at : span.at + span.size]
 
 
-def _followed_back(shelf: Shelf, key: bytes, at_revision: int, newest: int) -> tuple[bytes | None, int]:
+def _followed_back(engine: Engine, key: bytes, at_revision: int, newest: int) -> tuple[bytes | None, int]:
     """The key as of the revision given back, which is `at_revision` if the versions of the key tell so much."""
-    stored = shelf.get(layout.RECORD + key)
+    stored = engine.get(layout.RECORD + key)
     upto = newest
     hops = cost = 0
     while stored is not None:
@@ -275,7 +275,7 @@ def _followed_back(shelf: Shelf, key: bytes, at_revision: int, newest: int) -> t
             return stored, at_revision
         if hops == HOPS_MAX or cost >= PAGE_COST:
             break
-        raw = _change(shelf, mod_revision)
+        raw = _change(engine, mod_revision)
         change = _of_key(layout.previous_spans(mod_revision, raw), raw, key)
         if change is None:
             raise _hole(mod_revision)
@@ -286,10 +286,10 @@ def _followed_back(shelf: Shelf, key: bytes, at_revision: int, newest: int) -> t
     return stored, upto
 
 
-def _first_change(shelf: Shelf, key: bytes, after: int, upto: int) -> tuple[KeyChange | None, int]:
+def _first_change(engine: Engine, key: bytes, after: int, upto: int) -> tuple[KeyChange | None, int]:
     """The first change of a key in (after, upto], and how far one page of the search has come."""
     cost = 0
-    for row_key, raw in shelf.scan(layout.change_key(after + 1), layout.change_key(upto + 1)):
+    for row_key, raw in engine.scan(layout.change_key(after + 1), layout.change_key(upto + 1)):
         if (
             key in raw
         ):  # Quick, and nearly always False; a key may also be part of another one, or of a value.
@@ -310,8 +310,8 @@ def _of_key(spans: list[tuple[bytes, int, int]], raw: bytes, key: bytes) -> KeyC
     return None
 
 
-def _change(shelf: Shelf, revision: int) -> bytes:
-    raw = shelf.get(layout.change_key(revision))
+def _change(engine: Engine, revision: int) -> bytes:
+    raw = engine.get(layout.change_key(revision))
     if raw is None:
         raise _hole(revision)
     return raw

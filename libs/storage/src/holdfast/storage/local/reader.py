@@ -9,9 +9,9 @@ from typing import Protocol
 from holdfast.storage.blob import Removals
 from holdfast.storage.errors import Compacted, StorageError, StoreClosed, StoreCorrupt
 from holdfast.storage.local import layout
+from holdfast.storage.local.engine import Engine
 from holdfast.storage.local.latest import Kept, LatestRecords, Unknown
 from holdfast.storage.local.past import LocalPast
-from holdfast.storage.local.shelf import Shelf
 from holdfast.storage.local.snapshot import LocalSnapshot
 from holdfast.storage.local.staging import Staged, Staging
 from holdfast.storage.options import StoreOptions
@@ -52,9 +52,9 @@ class Journal(Protocol):
 class LocalReader(TransactMixin):
     """The reading half of the store of one process; `LocalStore` adds what changes it."""
 
-    def __init__(self, *, url: str, shelf: Shelf, options: StoreOptions) -> None:
+    def __init__(self, *, url: str, engine: Engine, options: StoreOptions) -> None:
         self._url = url
-        self._shelf = shelf
+        self._engine = engine
         self._options = options
         self._clock = StoreClock(options.clock)
         self._journal: Journal | None = None
@@ -63,13 +63,13 @@ class LocalReader(TransactMixin):
         self.trouble = WriteTrouble(url)
         self._commits = 0
         self._conflicts = 0
-        self._shelf_is_broken = False
+        self._engine_is_broken = False
         self._snapshots = 0
         self._is_closed = False
-        self._revision, self._compacted_revision = layout.decode_progress(shelf.get(layout.META_PROGRESS))
+        self._revision, self._compacted_revision = layout.decode_progress(engine.get(layout.META_PROGRESS))
         self._committed_at_ms = max(
-            layout.change_at_ms(shelf.get(layout.META_CLOCK)),
-            layout.change_at_ms(shelf.get(layout.change_key(self._revision))),
+            layout.change_at_ms(engine.get(layout.META_CLOCK)),
+            layout.change_at_ms(engine.get(layout.change_key(self._revision))),
         )
         self._clock.raise_to(self._committed_at_ms / 1000)
         self._staging = Staging(self._revision)
@@ -81,7 +81,7 @@ class LocalReader(TransactMixin):
         self._hub = WatchHub(
             self._history, buffer_events_max=options.watch_buffer_events_max, revision=self._revision
         )
-        if shelf.get(layout.META_RESTORING) is not None:
+        if engine.get(layout.META_RESTORING) is not None:
             raise StoreCorrupt(f"a restore into {url} did not finish; remove the store and restore again")
 
     def attach(self, blobs: LocalBlobStore, journal: Journal | None = None) -> None:
@@ -141,7 +141,7 @@ class LocalReader(TransactMixin):
         error = self._problem or self.trouble.error
         if error is not None:
             raise error
-        self._shelf.get(layout.META_PROGRESS)
+        self._engine.get(layout.META_PROGRESS)
 
     # -- reads of what is durable
 
@@ -159,7 +159,7 @@ class LocalReader(TransactMixin):
         if self._staging.latest(key) is None:
             kept = self._latest(key)
             return None if kept is None else kept.record
-        stored = self._shelf.get(layout.RECORD + key)  # What is kept of this key is ahead of the disk.
+        stored = self._engine.get(layout.RECORD + key)  # What is kept of this key is ahead of the disk.
         return None if stored is None else layout.decode_stored(key, stored)
 
     async def range(
@@ -183,8 +183,8 @@ class LocalReader(TransactMixin):
     def _range_durable(
         self, start: bytes, end: bytes | None, limit: int, *, reverse: bool, keys_only: bool = False
     ) -> list[Record]:
-        shelf_end = layout.after_prefix(layout.RECORD) if end is None else layout.RECORD + end
-        rows = self._shelf.scan(layout.RECORD + start, shelf_end, reverse=reverse)
+        engine_end = layout.after_prefix(layout.RECORD) if end is None else layout.RECORD + end
+        rows = self._engine.scan(layout.RECORD + start, engine_end, reverse=reverse)
         return [
             layout.decode_stored(key[1:], stored, keys_only=keys_only) for key, stored in islice(rows, limit)
         ]
@@ -234,18 +234,18 @@ class LocalReader(TransactMixin):
         kept = self._latest_records.get(key)
         if isinstance(kept, Unknown):
             latest = self._staging.latest(key)
-            stored = self._shelf.get(layout.RECORD + key) if latest is None else latest[1]
+            stored = self._engine.get(layout.RECORD + key) if latest is None else latest[1]
             kept = None if stored is None else Kept(layout.decode_stored(key, stored), stored)
             self._latest_records.set(key, kept)
         return kept
 
     # -- watches and history
 
-    def shelf_at(self, revision: int) -> Shelf:
-        """The shelf, if it has what a read of this revision needs: every change after it."""
+    def engine_at(self, revision: int) -> Engine:
+        """The engine, if it has what a read of this revision needs: every change after it."""
         self._check_open()
         check_readable(revision, newest=self._revision, compacted=self._compacted_revision)
-        return self._shelf
+        return self._engine
 
     def watch(
         self, start: bytes, end: bytes | None, *, after: int | None = None, with_previous: bool = False
@@ -258,7 +258,7 @@ class LocalReader(TransactMixin):
         if after < self._compacted_revision:
             raise Compacted(after, self._compacted_revision)
         events: list[Event] = []
-        rows = self._shelf.scan(layout.change_key(after + 1), layout.change_key(self._revision + 1))
+        rows = self._engine.scan(layout.change_key(after + 1), layout.change_key(self._revision + 1))
         for key, raw in rows:
             revision = layout.change_revision(key)
             events.extend(layout.decode_change(revision, raw))
@@ -269,9 +269,9 @@ class LocalReader(TransactMixin):
     # -- blobs' side of the records
 
     def is_blob_referenced(self, blob_id: str) -> bool:
-        """By a record on the shelf, or by one that is on its way there."""
+        """By a record on the engine, or by one that is on its way there."""
         prefix = layout.blob_reference_key(blob_id, b"")
-        if any(True for _ in self._shelf.scan(prefix, prefix + b"\xff" * 4)):
+        if any(True for _ in self._engine.scan(prefix, prefix + b"\xff" * 4)):
             return True
         return any(value is not None and key.startswith(prefix) for key, value in self._staging.writes())
 
@@ -285,13 +285,13 @@ class LocalReader(TransactMixin):
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
         self._check_open()
-        view = self._shelf.view()
+        view = self._engine.view()
         self._snapshots += 1
         try:
             yield LocalSnapshot(
                 self._revision,
                 self._compacted_revision,
-                record_count=self._shelf.keys_estimate(),
+                record_count=self._engine.keys_estimate(),
                 view=view,
             )
         finally:

@@ -1,10 +1,10 @@
-"""A local store as of one revision, and back onto a shelf."""
+"""A local store as of one revision, and back onto a engine."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from holdfast.storage.local import layout
-from holdfast.storage.local.shelf import ShelfView, Write
+from holdfast.storage.local.engine import EngineView, Write
 from holdfast.storage.port import Event, SnapshotRecord
 
 PAGE_RECORDS = 500
@@ -14,7 +14,9 @@ PAGE_BYTES = 4 << 20  # Values may be large, and a reader holds a whole page.
 class LocalSnapshot:
     """The `Snapshot` of the port."""
 
-    def __init__(self, revision: int, compacted_revision: int, *, record_count: int, view: ShelfView) -> None:
+    def __init__(
+        self, revision: int, compacted_revision: int, *, record_count: int, view: EngineView
+    ) -> None:
         self.revision = revision
         self.compacted_revision = compacted_revision
         self.record_count = record_count
@@ -49,7 +51,7 @@ class LocalSnapshot:
 
 
 def restored_writes(item: SnapshotRecord) -> list[Write]:
-    """What puts a record of a snapshot back on a shelf."""
+    """What puts a record of a snapshot back on a engine."""
     record, blobs = item
     return [
         (layout.RECORD + record.key, layout.encode_stored(record, blobs)),

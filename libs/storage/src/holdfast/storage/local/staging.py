@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from holdfast.storage.errors import StorageError, StoreUnavailable
+from holdfast.storage.local.engine import Prepared, Write
 from holdfast.storage.local.layout import Change
-from holdfast.storage.local.shelf import Prepared, Write
 from holdfast.storage.port import RangeExpectation
 
 RECENT_REVISIONS_MAX = 4096  # How far back a range expectation can be judged …
@@ -37,7 +37,7 @@ class Staged:
         self.after_revision = after_revision
         self.at_ms = at_ms
         self.changes = changes
-        self.writes: list[Write] = []  # All that the batch changes on the shelf.
+        self.writes: list[Write] = []  # All that the batch changes on the engine.
         self.prepared: Prepared | None = None  # The same, ready to be written alone.
         self.released_blobs: Sequence[str] = ()  # Each loses a reference by this batch.
         self.answer: asyncio.Future[int] | None = None

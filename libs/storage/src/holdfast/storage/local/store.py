@@ -4,7 +4,7 @@ A batch goes through three states, and every read is defined by them:
 
     STAGED    checked against the latest state, numbered, offered to the journal; only transactions see it
     DURABLE   the journal has synced it (a whole group at once)
-    APPLIED   on the shelf: readers and watchers see it, and its commit is answered; in order, right after DURABLE
+    APPLIED   on the engine: readers and watchers see it, and its commit is answered; in order, right after DURABLE
 
 Because groups reach the journal in order, a transaction may build on what is only staged: if the earlier batch is
 lost, so is the later one.
@@ -27,10 +27,10 @@ from holdfast.storage.errors import (
     StoreUnavailable,
 )
 from holdfast.storage.local import layout
+from holdfast.storage.local.engine import Engine, Write
 from holdfast.storage.local.latest import Kept
 from holdfast.storage.local.layout import Change
 from holdfast.storage.local.reader import LocalReader
-from holdfast.storage.local.shelf import Shelf, Write
 from holdfast.storage.local.snapshot import restored_writes
 from holdfast.storage.local.staging import Staged
 from holdfast.storage.past import check_compactable
@@ -46,7 +46,7 @@ SLICE_BATCHES = 8  # Applied and answered in one go: what this takes, everybody 
 
 
 class LocalStore(LocalReader):
-    """The `Store` of the port over a shelf and, unless it is in memory only, a journal."""
+    """The `Store` of the port over a engine and, unless it is in memory only, a journal."""
 
     # -- commit
 
@@ -70,11 +70,11 @@ class LocalStore(LocalReader):
             entry = layout.encode_entry(staged.revision, staged.after_revision, staged.at_ms, staged.changes)
             self._journal.offer(entry, staged)
         # The journal's thread takes a while to wake up; what only the answer needs is done in that time.
-        staged.writes = shelf_writes(staged.revision, staged.at_ms, staged.changes)
+        staged.writes = engine_writes(staged.revision, staged.at_ms, staged.changes)
         if len(staged.writes) > len(staged.changes) + 1:  # Else it has nothing to do with blobs, as most.
             staged.released_blobs = released_blobs(staged.changes)
         if self._staging.is_empty:
-            staged.prepared = self._shelf.prepare([*staged.writes, self._progress(staged.revision)])
+            staged.prepared = self._engine.prepare([*staged.writes, self._progress(staged.revision)])
         self._staging.add(staged)
         if staged.answer is None:
             self.settled([staged])
@@ -158,12 +158,12 @@ class LocalStore(LocalReader):
     def _apply(self, group: Sequence[Staged]) -> None:
         try:
             if len(group) == 1 and group[0].prepared is not None:
-                self._shelf.write_prepared(group[0].prepared)
+                self._engine.write_prepared(group[0].prepared)
             else:
                 writes = [write for staged in group for write in staged.writes]
-                self._shelf.write([*writes, self._progress(group[-1].revision)])
+                self._engine.write([*writes, self._progress(group[-1].revision)])
         except StorageError as error:
-            self.shelf_failed(error)
+            self.engine_failed(error)
             return
         for staged in group:
             self._show(staged)
@@ -171,8 +171,8 @@ class LocalStore(LocalReader):
     def _progress(self, applied_revision: int) -> Write:
         return (layout.META_PROGRESS, layout.encode_progress(applied_revision, self._compacted_revision))
 
-    def shelf_failed(self, error: StorageError) -> None:
-        """The shelf takes no more. What is on its way is in the journal or not: its writers can't be told until `reload`."""
+    def engine_failed(self, error: StorageError) -> None:
+        """The engine takes no more. What is on its way is in the journal or not: its writers can't be told until `reload`."""
         self._settled.clear()
         unknown = OutcomeUnknown(
             f"written to the journal, but not applied ({error.detail}); read before you retry"
@@ -182,11 +182,11 @@ class LocalStore(LocalReader):
         else:
             problem = StoreUnavailable(f"{error.detail}; the store is read-only until it recovers")
         self.failed(unknown, problem=problem)
-        self._shelf_is_broken = True
+        self._engine_is_broken = True
 
     @property
     def is_read_only(self) -> bool:
-        """Whether nothing is written until the shelf or the store is opened again."""
+        """Whether nothing is written until the engine or the store is opened again."""
         return self._problem is not None
 
     @property
@@ -195,9 +195,9 @@ class LocalStore(LocalReader):
         return self._problem is None and self.trouble.error is not None
 
     @property
-    def shelf_is_broken(self) -> bool:
-        """Whether `reload` with a freshly opened shelf would help."""
-        return self._shelf_is_broken
+    def engine_is_broken(self) -> bool:
+        """Whether `reload` with a freshly opened engine would help."""
+        return self._engine_is_broken
 
     def _show(self, staged: Staged) -> None:
         revision = staged.revision
@@ -228,13 +228,13 @@ class LocalStore(LocalReader):
             return self._compact_to(self._bounds_floor())
         check_compactable(revision, newest=self._revision, compacted=self._compacted_revision)
         self._compact_to(revision)
-        shelf = self._shelf
+        engine = self._engine
         try:
             # The journal knows nothing of compactions; without this a crash would bring the history back.
-            await asyncio.to_thread(shelf.flush)
+            await asyncio.to_thread(engine.flush)
         except StorageError as error:
-            if shelf is self._shelf and not self._is_closed:
-                self.shelf_failed(error)
+            if engine is self._engine and not self._is_closed:
+                self.engine_failed(error)
             raise
         return revision
 
@@ -253,7 +253,7 @@ class LocalStore(LocalReader):
             # The time of the newest commit may go with the history; a later process must not begin before it.
             mark = (layout.META_CLOCK, layout.encode_clock(self._committed_at_ms))
             first = layout.change_key(self._compacted_revision)
-            self._shelf.delete_range(first, layout.change_key(floor + 1), [progress, mark])
+            self._engine.delete_range(first, layout.change_key(floor + 1), [progress, mark])
             self._compacted_revision = floor
             self._staging.unprepare()
         return floor
@@ -264,34 +264,34 @@ class LocalStore(LocalReader):
         self._check_open()
         if self._staging.revision or self._range_durable(b"", None, 1, reverse=False):
             raise InvalidBatch(f"{self._url} is not empty; restore into a new store")
-        self._shelf.write([(layout.META_RESTORING, b"1")])
-        await asyncio.to_thread(self._shelf.flush)
+        self._engine.write([(layout.META_RESTORING, b"1")])
+        await asyncio.to_thread(self._engine.flush)
         async for page in pages:
-            self._shelf.write([write for item in page for write in restored_writes(item)])
+            self._engine.write([write for item in page for write in restored_writes(item)])
         progress = layout.encode_progress(revision, revision)
-        self._shelf.write([(layout.META_PROGRESS, progress), (layout.META_RESTORING, None)])
-        await asyncio.to_thread(self._shelf.flush)
+        self._engine.write([(layout.META_PROGRESS, progress), (layout.META_RESTORING, None)])
+        await asyncio.to_thread(self._engine.flush)
         self._compacted_revision = revision
         self._set_revision(revision)
 
     # -- end of life
 
-    def reload(self, shelf: Shelf, entries: Iterable[bytes]) -> None:
-        """Go on with a shelf that was opened again, brought up to the journal's end. The watches have to start again."""
-        self._shelf = shelf
-        self._revision, self._compacted_revision = layout.decode_progress(shelf.get(layout.META_PROGRESS))
+    def reload(self, engine: Engine, entries: Iterable[bytes]) -> None:
+        """Go on with a engine that was opened again, brought up to the journal's end. The watches have to start again."""
+        self._engine = engine
+        self._revision, self._compacted_revision = layout.decode_progress(engine.get(layout.META_PROGRESS))
         for entry in entries:
             self._bring_back(entry)
         self._latest_records.clear()
         self._staging.resume(self._revision)
         self._hub.skip_to(self._revision)
         self._hub.interrupt(StoreUnavailable("the store recovered from a failure; watch again"))
-        self._shelf_is_broken = False
+        self._engine_is_broken = False
         self._problem = None
         self.trouble.end()
 
     def replay(self, raw: bytes) -> None:
-        """Apply one journal entry that the shelf may not have yet. Only while opening."""
+        """Apply one journal entry that the engine may not have yet. Only while opening."""
         self._bring_back(raw)
         self._set_revision(self._revision)
 
@@ -304,10 +304,10 @@ class LocalStore(LocalReader):
                 f"{self._url}: the journal goes on after revision {entry.after_revision}, "
                 f"the store ends at {self._revision}"
             )
-        changes = [Change(key, stored, self._shelf.get(layout.RECORD + key)) for key, stored in entry.puts]
-        writes = shelf_writes(entry.revision, entry.at_ms, changes)
+        changes = [Change(key, stored, self._engine.get(layout.RECORD + key)) for key, stored in entry.puts]
+        writes = engine_writes(entry.revision, entry.at_ms, changes)
         progress = layout.encode_progress(entry.revision, self._compacted_revision)
-        self._shelf.write([*writes, (layout.META_PROGRESS, progress)])
+        self._engine.write([*writes, (layout.META_PROGRESS, progress)])
         self._committed_at_ms = max(self._committed_at_ms, entry.at_ms)
         self._clock.raise_to(entry.at_ms / 1000)
         self._revision = entry.revision
@@ -328,8 +328,8 @@ class LocalStore(LocalReader):
         self._hub.close()
 
 
-def shelf_writes(revision: int, at_ms: int, changes: list[Change]) -> list[Write]:
-    """Everything a batch changes on the shelf but the progress mark."""
+def engine_writes(revision: int, at_ms: int, changes: list[Change]) -> list[Write]:
+    """Everything a batch changes on the engine but the progress mark."""
     writes: list[Write] = [(layout.change_key(revision), layout.encode_change(at_ms, changes))]
     for key, stored, previous in changes:
         writes.append((layout.RECORD + key, stored))

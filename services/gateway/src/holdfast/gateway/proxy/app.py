@@ -17,11 +17,11 @@ from holdfast.common.upstream.peers import Peers
 from holdfast.gateway.admission.backpressure import Backpressure
 from holdfast.gateway.composition import declared_routers
 from holdfast.gateway.proxy.affinity import Affinity
-from holdfast.gateway.proxy.divided_route import DividedPassage
+from holdfast.gateway.proxy.divided_route import DividedRoute
 from holdfast.gateway.proxy.give_back import GivingBack
-from holdfast.gateway.proxy.proxied_route import Passage
+from holdfast.gateway.proxy.proxied_route import ProxiedRoute
 from holdfast.gateway.proxy.repetition import Repetition
-from holdfast.gateway.proxy.stream_end import PassageEnds
+from holdfast.gateway.proxy.stream_end import StreamEnds
 from holdfast.gateway.proxy.unfinished import Unfinished
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.storage.hosting import Part
@@ -36,7 +36,7 @@ def create_split_app(settings: GatewaySettings, parts: Sequence[Part[Layers]] = 
     peers = Peers(settings, Role.GATEWAY, registry)
     declared = [*declared_routers(settings), *(router for part in parts for router in part.routers)]
     unfinished = Unfinished(drain, registry)
-    routers = Passages(settings, peers, drain, unfinished, registry).routers(declared)
+    routers = ProxiedRoutes(settings, peers, drain, unfinished, registry).routers(declared)
     backpressure = None if settings.qrf_disabled else Backpressure(settings, registry)
     if backpressure is not None:
         backpressure.admission.guard(routers)
@@ -67,7 +67,7 @@ def create_split_app(settings: GatewaySettings, parts: Sequence[Part[Layers]] = 
     return app
 
 
-class Passages:
+class ProxiedRoutes:
     """What a gateway serves of declared routes; no path is passed on that is not among them."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Passages:
         self._peers = peers
         self._drain = drain
         self._unfinished = unfinished
-        self._ends = PassageEnds(drain)
+        self._ends = StreamEnds(drain)
         self._given_back = registry.counter(
             "holdfast.gateway.given_back",
             "Answers whose client was gone, by what became of the leases and messages in them.",
@@ -103,7 +103,7 @@ class Passages:
             routers.append(passed_on)
         return routers
 
-    def _passage(self, route: Route) -> Passage:
+    def _passage(self, route: Route) -> ProxiedRoute:
         traits, service = route.traits, route.traits.service
         if service is None or traits.permission is Permission.INTERNAL:
             raise ValueError(f"{route.path}: a gateway serves routes for clients that name their service")
@@ -115,7 +115,7 @@ class Passages:
                 raise ValueError(
                     f"{route.path}: what is divided needs an affinity, and knows no undo or repeat"
                 )
-            return DividedPassage(route, client, signer, self._drain, affinity, traits.divide)
+            return DividedRoute(route, client, signer, self._drain, affinity, traits.divide)
         giving_back = repetition = None
         if route.undo is not None:
             giving_back = GivingBack(
@@ -123,7 +123,7 @@ class Passages:
             )
         if route.repeat is not None:
             repetition = Repetition(route.repeat, service.value, self._unfinished, self._repeated)
-        return Passage(
+        return ProxiedRoute(
             route,
             client,
             signer,

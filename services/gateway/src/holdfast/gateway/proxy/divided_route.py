@@ -13,7 +13,7 @@ from holdfast.common.internal_identity import Signer
 from holdfast.common.upstream.errors import UpstreamMalformed
 from holdfast.common.upstream.service import ServiceClient
 from holdfast.gateway.proxy.affinity import Affinity
-from holdfast.gateway.proxy.proxied_route import Passage
+from holdfast.gateway.proxy.proxied_route import ProxiedRoute
 from holdfast.gateway.proxy.unfinished import collected
 
 _SHUTDOWN: Final = (b"shutdown-imminent", b"true")
@@ -29,7 +29,7 @@ class Share:
         self.is_draining = False
 
 
-class DividedPassage(Passage):
+class DividedRoute(ProxiedRoute):
     """Divides a batch between the replicas of its service as its route says, and joins their results."""
 
     def __init__(

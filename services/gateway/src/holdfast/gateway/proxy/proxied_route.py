@@ -13,10 +13,10 @@ from holdfast.common.express.message import (
     AnyAnswer,
     HandOver,
     Header,
-    PassedAnswer,
+    ProxiedResponse,
     Request,
     StreamAnswer,
-    taken_apart,
+    parse_header_lines,
 )
 from holdfast.common.express.route import Route
 from holdfast.common.express.traits import Duration
@@ -57,7 +57,7 @@ _NOT_PASSED_ON_TRACED: Final = _NOT_PASSED_ON | {TRACEPARENT, TRACESTATE}
 _NOT_PASSED_BACK: Final = frozenset({CORRELATION_HEADER, _SHUTDOWN_HEADER})
 
 
-class Passage:
+class ProxiedRoute:
     """The way of one route's requests to their service and back."""
 
     def __init__(
@@ -168,7 +168,7 @@ class Passage:
     ) -> AnyAnswer:
         lines = answer.header_lines
         if lines is not None and answer.correlation_id == request.correlation_id.encode("ascii"):
-            return PassedAnswer(answer.status, answer.body, lines, on_unsent)
+            return ProxiedResponse(answer.status, answer.body, lines, on_unsent)
         if request.method == "HEAD" and may_have_body(answer.status):
             return StreamAnswer(
                 answer.status, self._passed_back(answer, request), answer.size_bytes, _no_chunks()
@@ -232,7 +232,7 @@ def passed_lines(headers: Sequence[Header], hidden: frozenset[bytes] = _NOT_PASS
 @lru_cache(maxsize=1024)
 def _plain_lines(lines: bytes, hidden: frozenset[bytes] = _NOT_PASSED_ON) -> bytes:
     """The same for plain lines: most clients send the same ones again and again."""
-    return passed_lines(taken_apart(lines), hidden)
+    return passed_lines(parse_header_lines(lines), hidden)
 
 
 async def _no_chunks() -> AsyncIterator[bytes]:

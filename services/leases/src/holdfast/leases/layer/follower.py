@@ -13,7 +13,7 @@ from holdfast.common.clock import SteadyClock
 from holdfast.leases.layer.expiry import Expiries
 from holdfast.leases.layer.records import LEASES, held_range, member_of
 from holdfast.leases.layer.records_pb2 import Lease
-from holdfast.leases.layer.wait_queue import Lines
+from holdfast.leases.layer.wait_queue import WaitQueues
 from holdfast.storage.following import Follower
 from holdfast.storage.port import RANGE_LIMIT_MAX, Event, Store
 from holdfast.txn.layer.port import Member
@@ -31,7 +31,7 @@ class LeaseFollower:
         store: Store,
         clock: SteadyClock,
         own: Expiries,
-        lines: Lines,
+        wait_queues: WaitQueues,
         on_end: Callable[[], None],
         *,
         follows_all: bool,
@@ -39,7 +39,7 @@ class LeaseFollower:
         self._follows_all = follows_all
         self._store = store
         self._own = own
-        self._lines = lines
+        self._wait_queues = wait_queues
         self._on_end = on_end
         self._is_shared = store.is_shared
         self._is_loaded = False
@@ -102,7 +102,7 @@ class LeaseFollower:
 
     def _has_ended(self, member: Member, revision: int) -> None:
         self._forget(member)
-        self._lines.call(member, revision)
+        self._wait_queues.notify(member, revision)
 
     def _forget(self, member: Member) -> None:
         self._tokens.pop(member, None)
@@ -139,7 +139,7 @@ class LeaseFollower:
             if member not in held:
                 self._forget(member)
         self._is_loaded = True
-        self._lines.call_firsts()
+        self._wait_queues.notify_firsts()
 
     def _is_held_still(self, member: Member, lease: Lease) -> None:
         if self._is_loaded:

@@ -18,7 +18,7 @@ class Grant(NamedTuple):
     current: Current
 
 
-class Wish(NamedTuple):
+class AcquireParams(NamedTuple):
     """What acquire asks for. `wait_s`: None waits for ever, 0 not at all."""
 
     member: Member

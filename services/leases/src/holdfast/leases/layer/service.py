@@ -28,11 +28,11 @@ from holdfast.leases.layer.errors import AlreadyExists, TooManyWaiters, Waiting
 from holdfast.leases.layer.expiry import Expiries
 from holdfast.leases.layer.floor import FIRST_OF_MESSAGE, first_reads, forget_leases, read_new
 from holdfast.leases.layer.follower import LeaseFollower
-from holdfast.leases.layer.grant import Description, Grant, Wish
+from holdfast.leases.layer.grant import AcquireParams, Description, Grant
 from holdfast.leases.layer.keepalive_batch import Renewal, keep_many
 from holdfast.leases.layer.records import LEASES, held_key, held_members
 from holdfast.leases.layer.records_pb2 import Lease
-from holdfast.leases.layer.wait_queue import Lines, Ticket
+from holdfast.leases.layer.wait_queue import Waiter, WaitQueues
 from holdfast.state.layer.records import DOCUMENTS
 from holdfast.storage.keys import next_key
 from holdfast.storage.port import Store, Transaction
@@ -62,11 +62,11 @@ class LeaseService:
         self._clock = clock
         self._on_end = on_end
         self.on_expired: Callable[[int], None] = lambda count: None
-        self._lines = Lines()
+        self._wait_queues = WaitQueues()
         self._is_closed_to_waiters = False
         self._expiries = Expiries(clock, self._expire)
         self._follower = LeaseFollower(
-            store, clock, self._expiries, self._lines, on_end, follows_all=follows_all
+            store, clock, self._expiries, self._wait_queues, on_end, follows_all=follows_all
         )
         self._follower.expire = self._expire
         self._tasks: set[asyncio.Task[None]] = set()
@@ -78,7 +78,7 @@ class LeaseService:
 
     @property
     def waiters(self) -> int:
-        return self._lines.waiters
+        return self._wait_queues.waiters
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -98,87 +98,87 @@ class LeaseService:
         """Whatever was to end later may be over now."""
         self._expiries.look_again()
         self._follower.elsewhere.look_again()
-        self._lines.call_firsts()
+        self._wait_queues.notify_firsts()
 
     # -- acquire
 
-    async def acquire(self, wish: Wish) -> Grant:
+    async def acquire(self, params: AcquireParams) -> Grant:
         """The lease, or Waiting when the caller's patience ends first, or Draining when the server's end does.
         Cancelling leaves no lease and no waiter."""
-        if wish.is_create_only or not self._lines.is_waited_for(wish.member):
+        if params.is_create_only or not self._wait_queues.is_waited_for(params.member):
             # Who asks for a new key overtakes nobody: it is refused at once if there is something to wait for.
             try:
-                return await self._grant(wish)
+                return await self._grant(params)
             except Waiting:
-                if wish.wait_s == 0:
+                if params.wait_s == 0:
                     raise
-        elif wish.wait_s == 0:
-            raise await self._held_by_other(wish.member)
-        return await self._wait_in_line(wish)
+        elif params.wait_s == 0:
+            raise await self._held_by_other(params.member)
+        return await self._wait_in_queue(params)
 
-    async def _wait_in_line(self, wish: Wish) -> Grant:
-        if self._lines.length(wish.member) >= WAITERS_PER_KEY_MAX:
+    async def _wait_in_queue(self, params: AcquireParams) -> Grant:
+        if self._wait_queues.length(params.member) >= WAITERS_PER_KEY_MAX:
             raise TooManyWaiters(f"{WAITERS_PER_KEY_MAX} callers wait for this key already", retry_after_s=1)
-        ticket = self._lines.join(wish.member)
+        waiter = self._wait_queues.enqueue(params.member)
         try:
-            async with asyncio.timeout(wish.wait_s):
-                return await self._try_in_turn(wish, ticket)
+            async with asyncio.timeout(params.wait_s):
+                return await self._try_in_turn(params, waiter)
         except TimeoutError:
-            raise await self._held_by_other(wish.member) from None
+            raise await self._held_by_other(params.member) from None
         finally:
-            self._lines.leave(ticket)
+            self._wait_queues.leave(waiter)
 
-    async def _try_in_turn(self, wish: Wish, ticket: Ticket) -> Grant:
+    async def _try_in_turn(self, params: AcquireParams, waiter: Waiter) -> Grant:
         while not self._is_closed_to_waiters:
-            if self._lines.is_first(ticket):
+            if self._wait_queues.is_first(waiter):
                 # Whoever stands first looks for itself: the lease may have ended before it joined the line.
-                ticket.begin_try()
+                waiter.begin_try()
                 try:
-                    return await self._grant(wish)
+                    return await self._grant(params)
                 except Waiting as held:
-                    self._lines.wait_again(ticket, held.seen_revision)
+                    self._wait_queues.wait_again(waiter, held.seen_revision)
                     expires_in_s = held.retry_after_s or 0.0
                 if self._is_closed_to_waiters:
                     break
                 # A lease of another process is ended here some time later than there; its end is this timeout.
                 async with _quiet_timeout(expires_in_s):
-                    await ticket.turn
+                    await waiter.turn
             else:
-                await ticket.turn
+                await waiter.turn
         raise Draining
 
     def send_waiters_away(self) -> None:
         """The server drains: what they wait for may outlive it, and a lease granted now would hold it up."""
         self._is_closed_to_waiters = True
-        self._lines.call_all()
+        self._wait_queues.notify_all()
 
-    async def _grant(self, wish: Wish) -> Grant:
+    async def _grant(self, params: AcquireParams) -> Grant:
         lease_id = new_xid()
-        txn_id = wish.txn_id or new_xid()
+        txn_id = params.txn_id or new_xid()
         freed: list[Member] = []
 
         def grant(tx: Transaction) -> tuple[Lease, Current]:
             freed.clear()
-            return self._grant_in(tx, wish, lease_id, txn_id, freed)
+            return self._grant_in(tx, params, lease_id, txn_id, freed)
 
         try:
             lease, current = await self._store.transact(grant)
         except asyncio.CancelledError:
             # The commit may still happen. Nobody is left to hold what it grants, so it is given back.
-            self._spawn(self._withdraw(wish.member, lease_id))
+            self._spawn(self._withdraw(params.member, lease_id))
             self._spawn(self._tell_of_free(freed))
             raise
-        self._expiries.set(wish.member, lease.expires_at_ms)
-        self._follower.granted(wish.member, lease.fencing_token)
-        self.freed([member for member in freed if member != wish.member])
+        self._expiries.set(params.member, lease.expires_at_ms)
+        self._follower.granted(params.member, lease.fencing_token)
+        self.freed([member for member in freed if member != params.member])
         if failpoint.ARMED:
             failpoint.hit("acquire.answer")
         return Grant(lease_id, txn_id, lease.fencing_token, unix_s(lease.expires_at_ms), current)
 
     def _grant_in(
-        self, tx: Transaction, wish: Wish, lease_id: str, txn_id: str, freed: list[Member]
+        self, tx: Transaction, params: AcquireParams, lease_id: str, txn_id: str, freed: list[Member]
     ) -> tuple[Lease, Current]:
-        member = wish.member
+        member = params.member
         tx.prefetch(lambda: first_reads(member))
         lease = LEASES.get(tx, *member)
         if lease is None:
@@ -186,7 +186,7 @@ class LeaseService:
         else:
             document, first_token = DOCUMENTS.get(tx, *member), 0
         current = Current.of(document)
-        if wish.is_create_only and (lease is not None or document is not None):
+        if params.is_create_only and (lease is not None or document is not None):
             raise AlreadyExists("key already exists", current)
         now_ms = self._clock.now_ms()
         if lease is not None and lease.lease_id:
@@ -199,16 +199,16 @@ class LeaseService:
                 raise held
             freed += self._end(tx, member, lease, Decision.ROLLBACK)
             lease = LEASES.get(tx, *member)
-        expires_at_ms = end_ms(now_ms, wish.ttl_s)
-        if wish.txn_id:
+        expires_at_ms = end_ms(now_ms, params.ttl_s)
+        if params.txn_id:
             # Everybody in the transaction belongs to it from now on, also the key that minted its id.
             members = held_members(tx, txn_id)
             expires_at_ms = self._decider.join(tx, txn_id, expires_at_ms, members, member)
         granted = Lease(
             lease_id=lease_id,
-            owner=wish.owner,
+            owner=params.owner,
             txn_id=txn_id,
-            is_explicit=bool(wish.txn_id),
+            is_explicit=bool(params.txn_id),
             expires_at_ms=expires_at_ms,
             fencing_token=lease.fencing_token + 1 if lease is not None else first_token,
             updated_at_s=now_ms // 1000,
@@ -414,7 +414,7 @@ class LeaseService:
         for member in members:
             self._expiries.forget(member)
             self._follower.ended(member)
-            self._lines.call(member)
+            self._wait_queues.notify(member)
         if members:
             self._on_end()
 

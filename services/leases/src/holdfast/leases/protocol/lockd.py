@@ -45,7 +45,7 @@ from holdfast.leases.layer.errors import (
     TooManyWaiters,
     Waiting,
 )
-from holdfast.leases.layer.grant import Wish
+from holdfast.leases.layer.grant import AcquireParams
 from holdfast.leases.layer.keepalive_batch import Outcome, Renewal
 from holdfast.leases.layer.service import LeaseService
 from holdfast.leases.metrics import LeaseMetrics
@@ -186,7 +186,7 @@ class LeaseRoutes:
             raise MissingOwner("owner is required")
         owner = owner_of(body.owner, request.principal)
         spelled = spelled_key(body.key or request.query("key") or "", namespace) or uuid7()
-        wish = Wish(
+        params = AcquireParams(
             Member(namespace, stored_key(spelled)),
             owner,
             self._ttl_s(body.ttl_seconds),
@@ -196,7 +196,7 @@ class LeaseRoutes:
         )
         with self._metrics.acquire.observed(namespace):
             try:
-                grant = await self.service.acquire(wish)
+                grant = await self.service.acquire(params)
             except Draining:
                 self._drain.refuse_new_work()
                 raise
@@ -216,7 +216,7 @@ class LeaseRoutes:
             answer,
             headers=[_token_header(grant.fencing_token), (b"x-key-version", b"%d" % grant.current.version)],
         )
-        give_back = partial(self.service.give_back, wish.member, grant)
+        give_back = partial(self.service.give_back, params.member, grant)
         return HandOver(told.status, told.body, told.headers, give_back)
 
     def _send_waiters_away(self) -> None:

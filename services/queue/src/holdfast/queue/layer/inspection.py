@@ -9,7 +9,7 @@ from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
 from holdfast.queue.layer.dispatch.window import Entry, Order, Place
 from holdfast.queue.layer.message import rules
 from holdfast.queue.layer.message.records import MESSAGES, READY
-from holdfast.queue.layer.message.rules import Fate
+from holdfast.queue.layer.message.rules import Disposition
 from holdfast.queue.layer.message.types import Availability, Body, Head, Message, QueueAddress, Stats
 from holdfast.queue.layer.message.view import body_view, message_view
 from holdfast.queue.layer.records_pb2 import MessageState
@@ -111,4 +111,4 @@ class Inspection:
 
 
 def _is_ready(state: MessageState, now_ms: int) -> bool:
-    return rules.fate(state, now_ms) is Fate.READY
+    return rules.disposition(state, now_ms) is Disposition.READY

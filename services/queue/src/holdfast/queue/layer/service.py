@@ -10,8 +10,8 @@ from holdfast.queue.layer.delivery.claims import Claims
 from holdfast.queue.layer.delivery.endings import Endings
 from holdfast.queue.layer.delivery.enlistment import Enlistment
 from holdfast.queue.layer.delivery.resolution import Settlements
-from holdfast.queue.layer.delivery.transaction_binding import Bonds, Neighbours
-from holdfast.queue.layer.delivery.transactional_claims import JointClaims
+from holdfast.queue.layer.delivery.transaction_binding import Dependencies, TransactionBinding
+from holdfast.queue.layer.delivery.transactional_claims import TransactionalClaims
 from holdfast.queue.layer.dispatch.consumers import Consumers
 from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
 from holdfast.queue.layer.dispatch.feed import Feed
@@ -50,24 +50,24 @@ class QueueService:
     """The queues of one store. Every method raises errors of `queue/errors.py` and of storage only."""
 
     def __init__(
-        self, store: Store, clock: SteadyClock, neighbours: Neighbours, limits: QueueLimits | None = None
+        self, store: Store, clock: SteadyClock, dependencies: Dependencies, limits: QueueLimits | None = None
     ) -> None:
         limits = limits or QueueLimits()
-        bonds = Bonds(neighbours)
+        binding = TransactionBinding(dependencies)
         self._store = store
         self._clock = clock
-        self._endings = Endings(store, clock, bonds)
+        self._endings = Endings(store, clock, binding)
         self._dispatchers = Dispatchers(store, clock, self._endings.lapsed, limits)
         self._endings.dispatchers = self._dispatchers
         self._deadlines = Deadlines(store, clock, self._endings)
         self._arrivals = Arrivals(store, clock, self._dispatchers, self._deadlines, limits)
         claims = Claims(store, clock, self._dispatchers, self._endings)
-        joint_claims = JointClaims(store, clock, self._dispatchers, self._endings, bonds)
-        self._consumers = Consumers(self._dispatchers, claims, joint_claims, limits)
-        self._settlements = Settlements(store, clock, self._dispatchers, self._endings, bonds, limits)
-        self._enlistment = Enlistment(clock, self._dispatchers, self._endings, bonds)
+        transactional_claims = TransactionalClaims(store, clock, self._dispatchers, self._endings, binding)
+        self._consumers = Consumers(self._dispatchers, claims, transactional_claims, limits)
+        self._settlements = Settlements(store, clock, self._dispatchers, self._endings, binding, limits)
+        self._enlistment = Enlistment(clock, self._dispatchers, self._endings, binding)
         self._inspection = Inspection(store, clock, self._dispatchers)
-        self._dead_letters = DeadLetters(store, clock, self._dispatchers, self._endings, bonds)
+        self._dead_letters = DeadLetters(store, clock, self._dispatchers, self._endings, binding)
         self._policies = Policies(store, self._dispatchers, limits.visibility_s_max)
 
     @asynccontextmanager

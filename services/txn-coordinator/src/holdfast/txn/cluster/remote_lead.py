@@ -16,10 +16,12 @@ DEADLINE_S: Final = 30.0
 class RemoteLead:
     """The `Led` of a process that serves something else."""
 
-    is_clustered: Final = True
-
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
+
+    @property
+    def is_clustered(self) -> bool:
+        return True
 
     async def settle(self, txn_id: str, decision: Decision) -> State:
         answer = await self._call(DECIDE_PATH, txn_id, state=decision.value)

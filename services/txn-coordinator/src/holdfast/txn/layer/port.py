@@ -132,13 +132,13 @@ class Leaser(Protocol):
         ...
 
 
-class Sidecars(Protocol):
+class MessageStates(Protocol):
     """Who keeps documents, as a service sees it that owns some of them."""
 
-    def open_sidecar(self, tx: Transaction, member: Member) -> None:
+    def open_message_state(self, tx: Transaction, member: Member) -> None:
         """A document without content that queries do not show, unless there is one already."""
         ...
 
-    def forget_sidecar(self, tx: Transaction, member: Member, txn_id: str) -> None:
+    def forget_message_state(self, tx: Transaction, member: Member, txn_id: str) -> None:
         """The document goes, and all that belongs to it or is staged for it under this transaction."""
         ...

@@ -17,7 +17,7 @@ from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
 from holdfast.queue.layer.dispatch.window import Entry
 from holdfast.queue.layer.message import records, rules
 from holdfast.queue.layer.message.records import MESSAGES, Writes
-from holdfast.queue.layer.message.rules import Fate
+from holdfast.queue.layer.message.rules import Disposition
 from holdfast.queue.layer.message.types import Delivery, DequeueOrder
 from holdfast.queue.layer.message.view import delivery_view
 from holdfast.queue.layer.records_pb2 import MessageState, QueueMessage
@@ -101,7 +101,7 @@ class Claims:
                     queue.forget(entry.message_id)
                     continue
                 message = MESSAGES.decode(record)
-            if rules.fate(entry.state, now_ms) is not Fate.READY:
+            if rules.disposition(entry.state, now_ms) is not Disposition.READY:
                 self._endings.end_soon(queue, entry)
                 continue
             carried.append((entry, message))

@@ -8,13 +8,13 @@ from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
 from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
-from holdfast.queue.layer.delivery.transaction_binding import Bonds
+from holdfast.queue.layer.delivery.transaction_binding import TransactionBinding
 from holdfast.queue.layer.dispatch.dispatcher import Dispatcher
 from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
 from holdfast.queue.layer.dispatch.window import Entry
 from holdfast.queue.layer.message import records, rules
 from holdfast.queue.layer.message.records import MESSAGES, TAKEN, deadline_of, keys_of
-from holdfast.queue.layer.message.rules import Fate
+from holdfast.queue.layer.message.rules import Disposition
 from holdfast.queue.layer.message.types import QueueAddress
 from holdfast.queue.layer.records_pb2 import DeadLetterRecord, MessageState, QueueMessage
 from holdfast.storage.port import Record, Store, Transaction
@@ -29,17 +29,20 @@ _log = get_logger("queue.dispatcher")
 class Endings:
     """Each is one commit that expects the state it was decided on; whoever loses looks again."""
 
-    def __init__(self, store: Store, clock: SteadyClock, bonds: Bonds) -> None:
+    def __init__(self, store: Store, clock: SteadyClock, binding: TransactionBinding) -> None:
         self._store = store
         self._clock = clock
-        self._bonds = bonds
+        self._binding = binding
         self.dispatchers: Dispatchers
         self.on_dead: Callable[[], None] = lambda: None
         self._under_way: set[asyncio.Task[None]] = set()
 
     def lapsed(self, queue: Dispatcher, entry: Entry) -> bool:
         """Whether a message whose lease ran out may simply be delivered again; if not, it is ended soon."""
-        if not entry.state.is_enlisted and rules.fate(entry.state, self._clock.now_ms()) is Fate.READY:
+        if (
+            not entry.state.is_enlisted
+            and rules.disposition(entry.state, self._clock.now_ms()) is Disposition.READY
+        ):
             return True
         self.end_soon(queue, entry)
         return False
@@ -82,12 +85,12 @@ class Endings:
         if rules.is_held(state, now_ms):
             return
         if state.is_enlisted:
-            self._bonds.decide(tx, state.txn_id, Decision.ROLLBACK)
+            self._binding.decide(tx, state.txn_id, Decision.ROLLBACK)
             return
-        fate = rules.fate(state, now_ms)
-        if fate is not Fate.READY:
-            self._bonds.release_state(tx, address, message_id, state, Decision.ROLLBACK)
-            self._put_away(tx, address, message_id, record.key, state, fate)
+        disposition = rules.disposition(state, now_ms)
+        if disposition is not Disposition.READY:
+            self._binding.release_state(tx, address, message_id, state, Decision.ROLLBACK)
+            self._put_away(tx, address, message_id, record.key, state, disposition)
 
     def _put_away(
         self,
@@ -96,15 +99,15 @@ class Endings:
         message_id: str,
         place: bytes,
         state: MessageState,
-        fate: Fate,
+        disposition: Disposition,
     ) -> None:
         """To the dead letters, or nowhere."""
-        message = MESSAGES.get(tx, *address, message_id) if fate is Fate.DEAD else None
+        message = MESSAGES.get(tx, *address, message_id) if disposition is Disposition.DEAD else None
         if message is not None:
             self._bury(tx, address, message_id, place, message, state)
         else:
             records.remove(tx, keys_of(address), message_id, place, state)
-            self._bonds.forget_state(tx, address, message_id, state)
+            self._binding.forget_state(tx, address, message_id, state)
         tx.after_commit(lambda _: self._put_away_committed(address, message_id))
 
     def _put_away_committed(self, address: QueueAddress, message_id: str) -> None:
@@ -149,9 +152,9 @@ class Endings:
                 tx.put(keys.deadline(state.expires_at_ms, message_id), entry.value)
                 return state.expires_at_ms
             if state.is_enlisted:
-                self._bonds.decide(tx, state.txn_id, Decision.ROLLBACK)
+                self._binding.decide(tx, state.txn_id, Decision.ROLLBACK)
             else:
-                self._put_away(tx, address, message_id, place.key, state, Fate.GONE)
+                self._put_away(tx, address, message_id, place.key, state, Disposition.GONE)
             return None
 
         return await self._store.transact(end)
@@ -166,7 +169,7 @@ class Endings:
             if state is not None and state.lease_id == lease_id:
                 records.leave(tx, keys_of(address), message_id, state)
                 state.is_enlisted = False  # The lease on its state does not stay with the transaction either.
-                self._bonds.release_state(tx, address, message_id, state, Decision.ROLLBACK)
+                self._binding.release_state(tx, address, message_id, state, Decision.ROLLBACK)
                 self.free(tx, address, message_id, rules.given_back(state))
 
         await self._store.transact(give_back)
@@ -174,9 +177,9 @@ class Endings:
     def free(self, tx: Transaction, address: QueueAddress, message_id: str, ready: MessageState) -> None:
         """It was taken and is nobody's now: ready at its time, unless it may not be delivered any more."""
         keys = keys_of(address)
-        fate = rules.fate(ready, self._clock.now_ms())
-        if fate is not Fate.READY:
-            self._put_away(tx, address, message_id, keys.taken(message_id), ready, fate)
+        disposition = rules.disposition(ready, self._clock.now_ms())
+        if disposition is not Disposition.READY:
+            self._put_away(tx, address, message_id, keys.taken(message_id), ready, disposition)
             return
         self._make_ready(tx, address, message_id, keys.taken(message_id), ready)
 

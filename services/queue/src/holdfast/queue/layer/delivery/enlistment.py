@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from holdfast.common.clock import SteadyClock
 from holdfast.leases.layer.records import held_key
 from holdfast.queue.layer.delivery.endings import Endings
-from holdfast.queue.layer.delivery.transaction_binding import Bonds
+from holdfast.queue.layer.delivery.transaction_binding import TransactionBinding
 from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
 from holdfast.queue.layer.dispatch.window import Entry
 from holdfast.queue.layer.errors import MessageLeaseMismatch
@@ -20,11 +20,13 @@ from holdfast.txn.layer.port import Decision, Member
 class Enlistment:
     """Commit acks, rollback gives back."""
 
-    def __init__(self, clock: SteadyClock, dispatchers: Dispatchers, endings: Endings, bonds: Bonds) -> None:
+    def __init__(
+        self, clock: SteadyClock, dispatchers: Dispatchers, endings: Endings, binding: TransactionBinding
+    ) -> None:
         self._clock = clock
         self._dispatchers = dispatchers
         self._endings = endings
-        self._bonds = bonds
+        self._binding = binding
 
     def reads(self, members: Sequence[Member]) -> list[bytes]:
         found = [place for member in members if (place := message_of_member(member)) is not None]
@@ -76,7 +78,7 @@ class Enlistment:
         if state is None or state.txn_id != txn_id or state.expires_at_ms <= self._clock.now_ms():
             raise MessageLeaseMismatch("the transaction no longer holds this message; it stays in its queue")
         records.remove(tx, keys, message_id, keys.taken(message_id), state)
-        self._bonds.forget_state(tx, address, message_id, state)
+        self._binding.forget_state(tx, address, message_id, state)
         tx.after_commit(lambda _: self._dispatchers.forget(address, message_id))
 
     def _roll_back(

@@ -12,7 +12,7 @@ from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock, unix_s
 from holdfast.common.errors import HoldfastError
 from holdfast.queue.layer.delivery.endings import Endings
-from holdfast.queue.layer.delivery.transaction_binding import Bonds, check_state_etag
+from holdfast.queue.layer.delivery.transaction_binding import TransactionBinding, check_state_etag
 from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
 from holdfast.queue.layer.dispatch.window import Entry, Place
 from holdfast.queue.layer.errors import MessageLeaseMismatch, MessageNotFound
@@ -43,14 +43,14 @@ class Settlements:
         clock: SteadyClock,
         dispatchers: Dispatchers,
         endings: Endings,
-        bonds: Bonds,
+        binding: TransactionBinding,
         limits: QueueLimits,
     ) -> None:
         self._store = store
         self._clock = clock
         self._dispatchers = dispatchers
         self._endings = endings
-        self._bonds = bonds
+        self._binding = binding
         self._limits = limits
 
     # -- ack
@@ -130,7 +130,7 @@ class Settlements:
             try:
                 state = self._held(tx, claim)
             except MessageNotFound:
-                if self._bonds.is_committed(tx, claim.txn_id):
+                if self._binding.is_committed(tx, claim.txn_id):
                     return seen_correlation_id
                 raise
             seen_correlation_id = state.correlation_id
@@ -139,8 +139,8 @@ class Settlements:
             keys = keys_of(address)
             records.remove(tx, keys, message_id, keys.taken(message_id), state)
             if state.is_enlisted:
-                self._bonds.decide(tx, state.txn_id, Decision.COMMIT)
-            self._bonds.forget_state(tx, address, message_id, state)
+                self._binding.decide(tx, state.txn_id, Decision.COMMIT)
+            self._binding.forget_state(tx, address, message_id, state)
             tx.after_commit(lambda _: self._dispatchers.forget(address, message_id))
             return state.correlation_id
 
@@ -164,9 +164,9 @@ class Settlements:
             )
             address, message_id = order.claim.address, order.claim.message_id
             records.leave(tx, keys_of(address), message_id, state)
-            rest = self._bonds.abandon(tx, state.txn_id) if state.is_enlisted else None
+            rest = self._binding.abandon(tx, state.txn_id) if state.is_enlisted else None
             kept = Decision.COMMIT if order.claim.state is not None else Decision.ROLLBACK
-            self._bonds.release_state(tx, address, message_id, state, kept)
+            self._binding.release_state(tx, address, message_id, state, kept)
             self._endings.free(tx, address, message_id, ready)
             return Requeued(rules.etag(ready), ready.correlation_id)
 
@@ -192,10 +192,10 @@ class Settlements:
             asked_s = min(order.extend_by_s or state.visibility_s, self._limits.visibility_s_max)
             kept = rules.extended(state, asked_s, self._clock.now_ms())
             if claim.state is not None:
-                self._bonds.extend_state(tx, claim, claim.state, kept.expires_at_ms)
+                self._binding.extend_state(tx, claim, claim.state, kept.expires_at_ms)
             if kept.is_enlisted:
                 member = member_of_message(claim.address, claim.message_id)
-                self._bonds.keep(tx, kept.txn_id, kept.expires_at_ms, but=member)
+                self._binding.keep(tx, kept.txn_id, kept.expires_at_ms, but=member)
             place = records.take(tx, keys, claim.message_id, keys.taken(claim.message_id), kept)
             tx.after_commit(
                 lambda revision: self._dispatchers.tell(

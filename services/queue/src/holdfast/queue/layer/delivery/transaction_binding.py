@@ -16,15 +16,15 @@ from holdfast.queue.layer.message.records import member_of_message, member_of_st
 from holdfast.queue.layer.message.types import LeaseClaim, QueueAddress, StateClaim
 from holdfast.queue.layer.records_pb2 import MessageState
 from holdfast.storage.port import Transaction
-from holdfast.txn.layer.port import Decider, Decision, Leaser, Member, Sidecars
+from holdfast.txn.layer.port import Decider, Decision, Leaser, Member, MessageStates
 
 
-class Neighbours(NamedTuple):
+class Dependencies(NamedTuple):
     """The other services, as the queue needs them."""
 
     decider: Decider
     leaser: Leaser
-    sidecars: Sidecars
+    message_states: MessageStates
 
 
 def state_etag(message_id: str) -> str:
@@ -32,11 +32,11 @@ def state_etag(message_id: str) -> str:
     return f"s{message_id}"
 
 
-class Bonds:
+class TransactionBinding:
     """Every method adds to the storage transaction that it is given."""
 
-    def __init__(self, neighbours: Neighbours) -> None:
-        self._decider, self._leaser, self._sidecars = neighbours
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._decider, self._leaser, self._message_states = dependencies
 
     # -- transactions
 
@@ -77,7 +77,7 @@ class Bonds:
     ) -> Lease:
         """LeaseHeld if somebody else holds the key."""
         member = member_of_state(address, message_id)
-        self._sidecars.open_sidecar(tx, member)
+        self._message_states.open_message_state(tx, member)
         return self._leaser.grant(
             tx, member, state.owner, state.txn_id, state.expires_at_ms, is_explicit=state.is_enlisted
         )
@@ -105,7 +105,7 @@ class Bonds:
         """The message goes for ever, and its state with it."""
         if state.has_state:
             member = member_of_state(address, message_id)
-            self._sidecars.forget_sidecar(tx, member, state.txn_id)
+            self._message_states.forget_message_state(tx, member, state.txn_id)
             self._leaser.forget(tx, member)
 
     def extend_state(self, tx: Transaction, claim: LeaseClaim, sent: StateClaim, expires_at_ms: int) -> None:

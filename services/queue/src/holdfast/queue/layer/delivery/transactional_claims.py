@@ -8,7 +8,7 @@ from holdfast.common.ids import new_xid
 from holdfast.leases.layer.records_pb2 import Lease
 from holdfast.queue.layer.delivery.claims import Carried
 from holdfast.queue.layer.delivery.endings import Endings
-from holdfast.queue.layer.delivery.transaction_binding import Bonds, state_etag
+from holdfast.queue.layer.delivery.transaction_binding import TransactionBinding, state_etag
 from holdfast.queue.layer.dispatch.dispatcher import Dispatcher
 from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
 from holdfast.queue.layer.dispatch.window import Entry
@@ -25,7 +25,7 @@ class Overtaken(Exception):
     """The record is not the one this process knew."""
 
 
-class JointClaims:
+class TransactionalClaims:
     """Claims by transaction: what they bind has to be read."""
 
     def __init__(
@@ -34,13 +34,13 @@ class JointClaims:
         clock: SteadyClock,
         dispatchers: Dispatchers,
         endings: Endings,
-        bonds: Bonds,
+        binding: TransactionBinding,
     ) -> None:
         self._store = store
         self._clock = clock
         self._dispatchers = dispatchers
         self._endings = endings
-        self._bonds = bonds
+        self._binding = binding
 
     async def claim(
         self, queue: Dispatcher, carried: Carried, order: DequeueOrder, visibility_s: int
@@ -102,7 +102,7 @@ class JointClaims:
         )
         state.has_state = state.has_state or order.with_state
         if order.txn_id:
-            state.expires_at_ms = self._bonds.join(
+            state.expires_at_ms = self._binding.join(
                 tx, queue.address, entry.message_id, txn_id, state.expires_at_ms
             )
         place = records.claim(tx, queue.keys, entry.message_id, entry.key, entry.state, state)
@@ -114,7 +114,7 @@ class JointClaims:
     ) -> Lease | None:
         if not order.with_state:
             return None
-        return self._bonds.grant_state(tx, queue.address, entry.message_id, state)
+        return self._binding.grant_state(tx, queue.address, entry.message_id, state)
 
     def _delivery(
         self, queue: Dispatcher, entry: Entry, message: QueueMessage, state: MessageState, lease: Lease | None

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from holdfast.common.ids import is_xid
 from holdfast.queue.layer.delivery.claims import Claims
-from holdfast.queue.layer.delivery.transactional_claims import JointClaims
+from holdfast.queue.layer.delivery.transactional_claims import TransactionalClaims
 from holdfast.queue.layer.dispatch.dispatcher import Dispatcher
 from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
 from holdfast.queue.layer.dispatch.window import Entry
@@ -19,11 +19,15 @@ class Consumers:
     """Everybody who asks this process for messages."""
 
     def __init__(
-        self, dispatchers: Dispatchers, claims: Claims, joint_claims: JointClaims, limits: QueueLimits
+        self,
+        dispatchers: Dispatchers,
+        claims: Claims,
+        transactional_claims: TransactionalClaims,
+        limits: QueueLimits,
     ) -> None:
         self._dispatchers = dispatchers
         self._claims = claims
-        self._joint_claims = joint_claims
+        self._transactional_claims = transactional_claims
         self._limits = limits
         self.total = 0
 
@@ -84,7 +88,7 @@ class Consumers:
         asked_s = order.visibility_s or queue.policy.visibility_s or self._limits.visibility_s_default
         visibility_s = min(asked_s, self._limits.visibility_s_max)
         is_joint = bool(order.txn_id) or order.with_state
-        claims = self._joint_claims if is_joint else self._claims
+        claims = self._transactional_claims if is_joint else self._claims
         handed = entries  # Whatever ends this, what was handed out and not claimed must not be lost.
         try:
             carried, surplus = await self._claims.carried(queue, entries)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from holdfast.common.clock import SteadyClock
 from holdfast.queue.layer.delivery.endings import Endings
-from holdfast.queue.layer.delivery.transaction_binding import Bonds
+from holdfast.queue.layer.delivery.transaction_binding import TransactionBinding
 from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
 from holdfast.queue.layer.dispatch.window import Entry
 from holdfast.queue.layer.message import records, rules
@@ -22,13 +22,18 @@ class DeadLetters:
     """The messages that used up their attempts."""
 
     def __init__(
-        self, store: Store, clock: SteadyClock, dispatchers: Dispatchers, endings: Endings, bonds: Bonds
+        self,
+        store: Store,
+        clock: SteadyClock,
+        dispatchers: Dispatchers,
+        endings: Endings,
+        binding: TransactionBinding,
     ) -> None:
         self._store = store
         self._clock = clock
         self._dispatchers = dispatchers
         self._endings = endings
-        self._bonds = bonds
+        self._binding = binding
 
     async def list(self, address: QueueAddress, limit: int, after: str = "") -> list[DeadLetter]:
         """In order of message id, from behind `after` on."""
@@ -85,7 +90,7 @@ class DeadLetters:
             letters = self._read(tx, address, ids)
             for message_id, letter in letters.items():
                 tx.delete(keys_of(address).dead(message_id))
-                self._bonds.forget_state(tx, address, message_id, letter.state)
+                self._binding.forget_state(tx, address, message_id, letter.state)
             return len(letters)
 
         return await self._store.transact(purge)

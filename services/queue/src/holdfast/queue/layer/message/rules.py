@@ -16,7 +16,7 @@ from holdfast.queue.layer.records_pb2 import MessageState
 ROLLBACK_ERROR = b'{"reason":"txn_rollback"}'
 
 
-class Fate(Enum):
+class Disposition(Enum):
     """What becomes of a message that nobody holds."""
 
     READY = "ready"
@@ -34,10 +34,10 @@ def failures(state: MessageState, now_ms: int) -> int:
     return state.failure_attempts + (1 if is_lapsed else 0)
 
 
-def fate(state: MessageState, now_ms: int) -> Fate:
+def disposition(state: MessageState, now_ms: int) -> Disposition:
     if state.deadline_ms and state.deadline_ms <= now_ms:
-        return Fate.GONE
-    return Fate.DEAD if failures(state, now_ms) >= state.max_attempts else Fate.READY
+        return Disposition.GONE
+    return Disposition.DEAD if failures(state, now_ms) >= state.max_attempts else Disposition.READY
 
 
 def visible_from_ms(delay_s: float, now_ms: int) -> int:

@@ -12,7 +12,7 @@ from holdfast.queue.protocol.lockd.inspection import InspectionRoutes
 from holdfast.queue.protocol.lockd.messages import MessageRoutes
 
 
-class QueueDoors:
+class QueueEndpoints:
     """They answer once they are open, which they are while the store is."""
 
     def __init__(self, settings: PlaneSettings, drain: Drain, metrics: QueueMetrics) -> None:

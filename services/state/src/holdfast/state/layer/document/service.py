@@ -177,12 +177,12 @@ class StateService:
 
     # -- documents that belong to something of another service
 
-    def open_sidecar(self, tx: Transaction, member: Member) -> None:
+    def open_message_state(self, tx: Transaction, member: Member) -> None:
         """A document without content that queries do not show, unless there is one already."""
         if DOCUMENTS.get(tx, *member) is None:
             DOCUMENTS.put(tx, Document(is_hidden=True), *member)
 
-    def forget_sidecar(self, tx: Transaction, member: Member, txn_id: str) -> None:
+    def forget_message_state(self, tx: Transaction, member: Member, txn_id: str) -> None:
         """The document goes, and all that belongs to it or is staged for it under this transaction."""
         self.apply(tx, txn_id, Decision.ROLLBACK, [member])
         document = DOCUMENTS.get(tx, *member)

@@ -1,4 +1,4 @@
-"""The shelf port: an ordered map of bytes that a local store keeps its durable state on; and one in memory."""
+"""The engine port: an ordered map of bytes that a local store keeps its durable state on; and one in memory."""
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol, cast
@@ -9,18 +9,18 @@ Write = tuple[bytes, bytes | None]
 """Key and value: a put, or a delete when the value is None. Plain, because each commit makes several."""
 
 
-Prepared = object  # Known to the shelf that made it.
+Prepared = object  # Known to the engine that made it.
 
 
-class ShelfView(Protocol):
-    """The shelf as of one moment."""
+class EngineView(Protocol):
+    """The engine as of one moment."""
 
     def scan(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]: ...
 
     def close(self) -> None: ...
 
 
-class Shelf(Protocol):
+class Engine(Protocol):
     """What is written here is applied; whether it is durable yet is the journal's matter."""
 
     def get(self, key: bytes) -> bytes | None: ...
@@ -43,7 +43,7 @@ class Shelf(Protocol):
         """Remove [start, end) and write `also`, all or nothing."""
         ...
 
-    def view(self) -> ShelfView: ...
+    def view(self) -> EngineView: ...
 
     def keys_estimate(self) -> int: ...
 
@@ -54,7 +54,7 @@ class Shelf(Protocol):
     def close(self) -> None: ...
 
 
-class MemoryShelf:
+class MemoryEngine:
     """A dict and its sorted keys."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class MemoryShelf:
         self.write([(key, None) for key in list(self._keys.within(start, end))])
         self.write(also)
 
-    def view(self) -> ShelfView:
+    def view(self) -> EngineView:
         return _MemoryView([(key, self._values[key]) for key in self._keys.within(b"", None)])
 
     def keys_estimate(self) -> int:

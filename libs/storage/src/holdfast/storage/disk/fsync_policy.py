@@ -7,7 +7,7 @@ must not hold up everybody else, so trust is earned by many quick syncs in a row
 QUICK_S = 0.001
 
 
-class DeviceTrust:
+class FsyncPolicy:
     """Fed with the time of every sync, whoever waited for it. `syncs_min` quick ones in a row earn it; None: nothing."""
 
     __slots__ = ("_quick_syncs", "_syncs_min")
