@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.leases.layer import service as lease_service
+from holdfast.leases.layer import rules as lease_rules
 from holdfast.leases.layer.claim import Claim
 from holdfast.leases.layer.records import LEASES
 from holdfast.leases.layer.records_pb2 import Lease
@@ -135,7 +135,7 @@ async def indiscreet_get(self: state_service.StateService, member: Member) -> st
 @pytest.mark.parametrize(
     ("place", "mutant", "caught_by"),
     [
-        pytest.param((lease_service, "Lease"), stuck_token, {"acquire"}, id="token-not-bumped"),
+        pytest.param((lease_rules, "Lease"), stuck_token, {"acquire"}, id="token-not-bumped"),
         pytest.param(
             (state_holding, "check_claim"), believing_check, {"update", "read_own"}, id="stale-token-accepted"
         ),

@@ -8,8 +8,8 @@ import pytest
 from holdfast.common.clock import FakeClock
 from holdfast.common.errors import InvalidBody
 from holdfast.leases.layer.claim import LeaseExpired, LeaseRequired
-from holdfast.leases.layer.grant import Grant
-from holdfast.leases.layer.keepalive_batch import CHUNK, Renewal
+from holdfast.leases.layer.grant import Grant, Renewal
+from holdfast.leases.layer.keepalive_batch import CHUNK
 from holdfast.leases.protocol.schemas import batched_keepalives
 from holdfast.storage.errors import TransactionContended
 from holdfast.storage.memory import open_memory

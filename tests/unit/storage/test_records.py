@@ -9,28 +9,10 @@ from holdfast.storage.keys import next_key, pack
 from holdfast.storage.port import BlobRef, Record
 from holdfast.storage.records_pb2 import BackendIdentity, Payload
 from holdfast.storage.tables import Table, blob_message, blob_ref
-from holdfast.storage.transact import BufferedTransaction, Fetched, RangeRead, TransactMixin
+from holdfast.storage.transact import BufferedTransaction, Fetched
+from tests.infra.dict_store import DictStore
 
 identities = Table("sys", BackendIdentity)
-
-
-class DictStore(TransactMixin):
-    """Just enough of a store for transactions that only read and buffer."""
-
-    def __init__(self) -> None:
-        self.records: dict[bytes, Record] = {}
-
-    def _tx_get(self, key: bytes, fetched: Fetched) -> Record | None:
-        return self.records.get(key)
-
-    def _tx_range(self, read: RangeRead, fetched: Fetched) -> tuple[list[Record], int]:
-        start, end, limit, reverse = read
-        keys = sorted((key for key in self.records if start <= key < (end or b"\xff")), reverse=reverse)
-        return [self.records[key] for key in keys[:limit]], 1
-
-    def apply(self, tx: BufferedTransaction) -> None:
-        for key, value in tx.batch.puts.items():
-            self.records[key] = Record(key, value, 1, 1, 1)
 
 
 def newer_identity_class() -> type[Message]:

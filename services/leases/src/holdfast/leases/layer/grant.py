@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from holdfast.leases.layer.claim import Current
+from holdfast.leases.layer.claim import Claim, Current
 from holdfast.leases.layer.records_pb2 import Lease
 from holdfast.state.layer.records_pb2 import Document
 from holdfast.txn.layer.port import Member
@@ -36,3 +36,11 @@ class Description(NamedTuple):
     expires_at_unix: int
     document: Document | None
     updated_at_s: int
+
+
+class Renewal(NamedTuple):
+    """One lease that its holder wants to keep for `ttl_s` from now on."""
+
+    member: Member
+    claim: Claim
+    ttl_s: int

@@ -7,10 +7,11 @@ and runs it again.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from holdfast.common.errors import HoldfastError
 from holdfast.leases.layer.claim import Claim, KeyRefusal
+from holdfast.leases.layer.grant import Renewal
 from holdfast.leases.layer.records import LEASES
 from holdfast.leases.layer.records_pb2 import Lease
 from holdfast.storage.errors import TransactionContended
@@ -20,14 +21,6 @@ from holdfast.txn.layer.port import Member
 CHUNK: Final = 100
 """Renewals in one commit. The event loop does nothing else meanwhile, so this is a matter of a few milliseconds."""
 TRANSACTIONS_AT_ONCE: Final = 16
-
-
-class Renewal(NamedTuple):
-    """One lease that its holder wants to keep for `ttl_s` from now on."""
-
-    member: Member
-    claim: Claim
-    ttl_s: int
 
 
 Outcome = int | HoldfastError

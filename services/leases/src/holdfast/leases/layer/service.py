@@ -10,34 +10,27 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast.common import failpoint
-from holdfast.common.clock import SteadyClock, end_ms, unix_s
+from holdfast.common.clock import SteadyClock, unix_s
 from holdfast.common.drain import Draining
 from holdfast.common.errors import HoldfastError
 from holdfast.common.ids import new_xid
 from holdfast.common.logging import get_logger
-from holdfast.leases.layer.claim import (
-    Claim,
-    Current,
-    FencingMismatch,
-    KeyRefusal,
-    LeaseExpired,
-    LeaseRequired,
-    check_claim,
-)
-from holdfast.leases.layer.errors import AlreadyExists, TooManyWaiters, Waiting
+from holdfast.leases.layer import rules
+from holdfast.leases.layer.claim import Claim, Current
+from holdfast.leases.layer.errors import TooManyWaiters, Waiting
 from holdfast.leases.layer.expiry import Expiries
-from holdfast.leases.layer.floor import FIRST_OF_MESSAGE, first_reads, forget_leases, read_new
+from holdfast.leases.layer.floor import forget_leases
 from holdfast.leases.layer.follower import LeaseFollower
-from holdfast.leases.layer.grant import AcquireParams, Description, Grant
-from holdfast.leases.layer.keepalive_batch import Renewal, keep_many
-from holdfast.leases.layer.records import LEASES, held_key, held_members
+from holdfast.leases.layer.grant import AcquireParams, Description, Grant, Renewal
+from holdfast.leases.layer.keepalive_batch import keep_many
+from holdfast.leases.layer.records import LEASES, held_key
 from holdfast.leases.layer.records_pb2 import Lease
+from holdfast.leases.layer.rules import Granted, Ids
 from holdfast.leases.layer.wait_queue import Waiter, WaitQueues
 from holdfast.state.layer.records import DOCUMENTS
-from holdfast.storage.keys import next_key
 from holdfast.storage.port import Store, Transaction
 from holdfast.storage.trouble import warn_unless_told
-from holdfast.txn.layer.port import Decider, Decision, LeaseHeld, Member
+from holdfast.txn.layer.port import Decider, Decision, Member
 
 WAITERS_PER_KEY_MAX = 10_000
 EXPIRE_RETRY_S = 1.0
@@ -153,19 +146,20 @@ class LeaseService:
         self._wait_queues.notify_all()
 
     async def _grant(self, params: AcquireParams) -> Grant:
-        lease_id = new_xid()
-        txn_id = params.txn_id or new_xid()
-        freed: list[Member] = []
+        ids = Ids(new_xid(), params.txn_id or new_xid())
+        freed: Sequence[Member] = ()
 
-        def grant(tx: Transaction) -> tuple[Lease, Current]:
-            freed.clear()
-            return self._grant_in(tx, params, lease_id, txn_id, freed)
+        def grant(tx: Transaction) -> Granted:
+            nonlocal freed
+            granted = rules.grant(tx, params, ids, self._clock.now_ms(), self._decider)
+            freed = granted.freed
+            return granted
 
         try:
-            lease, current = await self._store.transact(grant)
+            lease, current, _ = await self._store.transact(grant)
         except asyncio.CancelledError:
-            # The commit may still happen. Nobody is left to hold what it grants, so it is given back.
-            self._spawn(self._withdraw(params.member, lease_id))
+            # The commit may still happen. No one is left to hold what it grants, so it is given back.
+            self._spawn(self._withdraw(params.member, ids.lease_id))
             self._spawn(self._tell_of_free(freed))
             raise
         self._expiries.set(params.member, lease.expires_at_ms)
@@ -173,49 +167,7 @@ class LeaseService:
         self.freed([member for member in freed if member != params.member])
         if failpoint.ARMED:
             failpoint.hit("acquire.answer")
-        return Grant(lease_id, txn_id, lease.fencing_token, unix_s(lease.expires_at_ms), current)
-
-    def _grant_in(
-        self, tx: Transaction, params: AcquireParams, lease_id: str, txn_id: str, freed: list[Member]
-    ) -> tuple[Lease, Current]:
-        member = params.member
-        tx.prefetch(lambda: first_reads(member))
-        lease = LEASES.get(tx, *member)
-        if lease is None:
-            document, first_token = read_new(tx, member)
-        else:
-            document, first_token = DOCUMENTS.get(tx, *member), 0
-        current = Current.of(document)
-        if params.is_create_only and (lease is not None or document is not None):
-            raise AlreadyExists("key already exists", current)
-        now_ms = self._clock.now_ms()
-        if lease is not None and lease.lease_id:
-            if lease.expires_at_ms > now_ms:
-                held = Waiting(
-                    "lease already held", current, retry_after_s=(lease.expires_at_ms - now_ms) / 1000
-                )
-                record = tx.get(LEASES.key(*member))
-                held.seen_revision = 0 if record is None else record.mod_revision
-                raise held
-            freed += self._end(tx, member, lease, Decision.ROLLBACK)
-            lease = LEASES.get(tx, *member)
-        expires_at_ms = end_ms(now_ms, params.ttl_s)
-        if params.txn_id:
-            # Everybody in the transaction belongs to it from now on, also the key that minted its id.
-            members = held_members(tx, txn_id)
-            expires_at_ms = self._decider.join(tx, txn_id, expires_at_ms, members, member)
-        granted = Lease(
-            lease_id=lease_id,
-            owner=params.owner,
-            txn_id=txn_id,
-            is_explicit=bool(params.txn_id),
-            expires_at_ms=expires_at_ms,
-            fencing_token=lease.fencing_token + 1 if lease is not None else first_token,
-            updated_at_s=now_ms // 1000,
-        )
-        LEASES.put(tx, granted, *member)
-        tx.put(held_key(txn_id, member), b"")
-        return granted, current
+        return Grant(*ids, lease.fencing_token, unix_s(lease.expires_at_ms), current)
 
     def give_back(self, member: Member, grant: Grant) -> None:
         """Its holder was gone before it could be told."""
@@ -227,17 +179,13 @@ class LeaseService:
     async def withdraw(self, member: Member, lease_id: str) -> bool:
         """Clear this lease and nothing else, as if it had not been granted; whether it was still there."""
 
-        def withdraw(tx: Transaction) -> list[Member]:
-            lease = _lease_in_the_end(tx, member)
-            if lease is None or lease.lease_id != lease_id:
-                return []
-            LEASES.put(tx, _cleared(lease, self._clock.now_ms()), *member)
-            tx.delete(held_key(lease.txn_id, member))
-            return [member]
+        def withdraw(tx: Transaction) -> bool:
+            return rules.withdraw(tx, member, lease_id, self._clock.now_ms())
 
-        freed = await self._store.transact(withdraw)
-        self.freed(freed)
-        return bool(freed)
+        is_withdrawn = await self._store.transact(withdraw)
+        if is_withdrawn:
+            self.freed([member])
+        return is_withdrawn
 
     async def _held_by_other(self, member: Member) -> Waiting:
         description = await self.describe(member)
@@ -264,20 +212,12 @@ class LeaseService:
         return await keep_many(self._store, self, renewals)
 
     def renew(self, tx: Transaction, renewal: Renewal) -> Lease:
-        """Move the end of one lease, if the caller holds it."""
-        now_ms = self._clock.now_ms()
-        lease = self._checked(tx, renewal.member, renewal.claim, now_ms)
-        lease.expires_at_ms = end_ms(now_ms, renewal.ttl_s)
-        lease.updated_at_s = now_ms // 1000
-        LEASES.put(tx, lease, *renewal.member)
-        return lease
+        return rules.renew(tx, renewal, self._clock.now_ms())
 
     def keep_transaction(
         self, tx: Transaction, txn_id: str, expires_at_ms: int, renewed: Set[Member]
     ) -> None:
-        """The other leases of the transaction live until then at least."""
-        others = [other for other in held_members(tx, txn_id) if other not in renewed]
-        self._decider.keep(tx, txn_id, expires_at_ms, others)
+        rules.keep_transaction(tx, txn_id, expires_at_ms, renewed, self._decider)
 
     def renewed(self, member: Member, expires_at_ms: int) -> int:
         """The renewal is committed; returns the new end as its holder is told of it."""
@@ -289,10 +229,11 @@ class LeaseService:
     async def release(self, member: Member, claim: Claim, decision: Decision) -> None:
         """End the lease and its transaction. A lease that is gone is no error: it may be the second try."""
 
-        freed: list[Member] = []
+        freed: Sequence[Member] = ()
 
         def release(tx: Transaction) -> None:
-            freed[:] = self._release_in(tx, member, claim, decision)
+            nonlocal freed
+            freed = rules.release(tx, member, claim, decision, self._clock.now_ms(), self._decider)
 
         if failpoint.ARMED:
             failpoint.hit("release.commit")
@@ -305,59 +246,29 @@ class LeaseService:
         if failpoint.ARMED:
             failpoint.hit("release.answer")
 
-    def _release_in(self, tx: Transaction, member: Member, claim: Claim, decision: Decision) -> list[Member]:
-        tx.prefetch(lambda: self._decider.reads(claim.txn_id or "", [member]))
-        try:
-            lease = self._checked(tx, member, claim, self._clock.now_ms())
-        except LeaseExpired:
-            return self._end_if_over(tx, member)
-        except (LeaseRequired, FencingMismatch):
-            return []
-        return self._end(tx, member, lease, decision)
-
     async def _tell_of_free(self, members: Sequence[Member]) -> None:
         """Their caller is gone, but its commit may still happen: whoever waits for them has to hear of it."""
 
         def look(tx: Transaction) -> list[Member]:
-            leases = [(member, _lease_in_the_end(tx, member)) for member in members]
+            leases = [(member, rules.lease_in_commit_order(tx, member)) for member in members]
             return [member for member, lease in leases if lease is None or not lease.lease_id]
 
         self.freed(await self._store.transact(look))
 
-    def _end(self, tx: Transaction, member: Member, lease: Lease, decision: Decision) -> list[Member]:
-        """Decide for the whole transaction; its keys are free afterwards."""
-        if not lease.is_explicit:
-            self._decider.end(tx, lease.txn_id, decision, [member])
-            return [member]
-        members = held_members(tx, lease.txn_id)
-        self._decider.decide(tx, lease.txn_id, decision, members)
-        return members
+    # -- the resource manager's side
 
     def reads(self, txn_id: str, members: Sequence[Member]) -> Sequence[bytes]:
         return [LEASES.key(*member) for member in members]
 
     def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
-        """As a resource manager: whatever was decided, the leases of the transaction end."""
-        now_ms = self._clock.now_ms()
-        for member in members:
-            lease = LEASES.get(tx, *member)
-            if lease is not None and lease.lease_id and lease.txn_id == txn_id:
-                LEASES.put(tx, _cleared(lease, now_ms), *member)
-            tx.delete(held_key(txn_id, member))
+        """Whatever was decided, the leases of the transaction end."""
+        rules.apply(tx, txn_id, members, self._clock.now_ms())
 
     def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
-        """As a resource manager: the leases of the transaction belong together and live until then at least."""
-        last_ms = 0
-        for member in members:
-            lease = LEASES.get(tx, *member)
-            if lease is None or lease.txn_id != txn_id:
-                continue
-            if not lease.is_explicit or lease.expires_at_ms < expires_at_ms:
-                lease.is_explicit = True
-                lease.expires_at_ms = max(lease.expires_at_ms, expires_at_ms)
-                LEASES.put(tx, lease, *member)
-                self._expire_later(tx, member, lease.expires_at_ms)
-            last_ms = max(last_ms, lease.expires_at_ms)
+        """The leases of the transaction belong together and live until then at least."""
+        last_ms, moved = rules.keep(tx, txn_id, expires_at_ms, members)
+        for member, end_ms in moved.items():
+            self._expire_later(tx, member, end_ms)
         return last_ms
 
     # -- leases that another service hands out with something of its own
@@ -372,33 +283,24 @@ class LeaseService:
         *,
         is_explicit: bool,
     ) -> Lease:
-        """An ordinary lease, on the state of a message that is there. LeaseHeld if somebody else has it."""
-        lease = LEASES.get(tx, *member)
-        now_ms = self._clock.now_ms()
-        if lease is not None and lease.lease_id:
-            if lease.expires_at_ms > now_ms:
-                raise LeaseHeld(lease.expires_at_ms)
-            self._end(tx, member, lease, Decision.ROLLBACK)
-        granted = Lease(
-            lease_id=new_xid(),
-            owner=owner,
-            txn_id=txn_id,
+        """An ordinary lease, on the state of a message that is there. LeaseHeld if another holder has it."""
+        granted = rules.grant_message_state(
+            tx,
+            member,
+            owner,
+            Ids(new_xid(), txn_id),
+            expires_at_ms,
+            self._clock.now_ms(),
+            self._decider,
             is_explicit=is_explicit,
-            expires_at_ms=expires_at_ms,
-            fencing_token=lease.fencing_token + 1 if lease is not None else FIRST_OF_MESSAGE,
-            updated_at_s=now_ms // 1000,
         )
-        LEASES.put(tx, granted, *member)
-        tx.put(held_key(txn_id, member), b"")
         self._expire_later(tx, member, expires_at_ms)
         tx.after_commit(lambda _: self._follower.granted(member, granted.fencing_token))
         return granted
 
     def extend(self, tx: Transaction, member: Member, claim: Claim, expires_at_ms: int) -> None:
         """Let the lease end then; refused as keepalive refuses."""
-        lease = self._checked(tx, member, claim, self._clock.now_ms())
-        lease.expires_at_ms = expires_at_ms
-        LEASES.put(tx, lease, *member)
+        rules.extend(tx, member, claim, expires_at_ms, self._clock.now_ms())
         self._expire_later(tx, member, expires_at_ms)
 
     def forget(self, tx: Transaction, member: Member) -> None:
@@ -439,12 +341,12 @@ class LeaseService:
     async def _expire(self, member: Member, known: Expiries | None = None) -> None:
         known = self._expiries if known is None else known
 
-        def expire(tx: Transaction) -> list[Member]:
-            lease = LEASES.get(tx, *member)
-            if lease is not None and lease.lease_id and lease.expires_at_ms > self._clock.now_ms():
+        def expire(tx: Transaction) -> Sequence[Member]:
+            lease, now_ms = LEASES.get(tx, *member), self._clock.now_ms()
+            if lease is not None and lease.lease_id and lease.expires_at_ms > now_ms:
                 known.set(member, lease.expires_at_ms)  # Another process kept it alive.
-                return []
-            return self._end_if_over(tx, member)
+                return ()
+            return rules.end_if_over(tx, member, now_ms, self._decider)
 
         try:
             freed = await self._store.transact(expire)
@@ -458,21 +360,7 @@ class LeaseService:
         """End a lease whose time is over and that this process may not know of: the one that granted it is gone."""
         await self._expire(member)
 
-    def _end_if_over(self, tx: Transaction, member: Member) -> list[Member]:
-        lease = LEASES.get(tx, *member)
-        if lease is None or not lease.lease_id or lease.expires_at_ms > self._clock.now_ms():
-            return []
-        return self._end(tx, member, lease, Decision.ROLLBACK)
-
     # -- small parts
-
-    def _checked(self, tx: Transaction, member: Member, claim: Claim, now_ms: int) -> Lease:
-        lease = LEASES.get(tx, *member)
-        try:
-            return check_claim(claim, lease, now_ms)
-        except KeyRefusal as refusal:
-            refusal.current = Current.of(DOCUMENTS.get(tx, *member))
-            raise
 
     def _expire_later(self, tx: Transaction, member: Member, expires_at_ms: int) -> None:
         tx.after_commit(lambda _: self._expiries.set(member, expires_at_ms))
@@ -495,15 +383,3 @@ async def _quiet_timeout(seconds: float) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         pass
-
-
-def _lease_in_the_end(tx: Transaction, member: Member) -> Lease | None:
-    """By a range, because that is compared in the order of commits: what is still on its way is not overlooked."""
-    key = LEASES.key(*member)
-    tx.range(key, next_key(key), limit=1, expected=True)
-    return LEASES.get(tx, *member)
-
-
-def _cleared(lease: Lease, now_ms: int) -> Lease:
-    """Nobody's, but its token stays: the next holder's must be higher."""
-    return Lease(fencing_token=lease.fencing_token, updated_at_s=now_ms // 1000)

@@ -45,8 +45,8 @@ from holdfast.leases.layer.errors import (
     TooManyWaiters,
     Waiting,
 )
-from holdfast.leases.layer.grant import AcquireParams
-from holdfast.leases.layer.keepalive_batch import Outcome, Renewal
+from holdfast.leases.layer.grant import AcquireParams, Renewal
+from holdfast.leases.layer.keepalive_batch import Outcome
 from holdfast.leases.layer.service import LeaseService
 from holdfast.leases.metrics import LeaseMetrics
 from holdfast.leases.protocol.schemas import (
