@@ -120,6 +120,7 @@ async def test_a_release_needs_no_process_but_its_own(plane: SplitPlane, store: 
 
     assert answer is not None
     assert answer.status_code == 200
+    await plane.ready(role)
     await plane.ready(Role.GATEWAY)
     assert (await transaction.healed(store)).is_committed
     assert await transaction.is_free()

@@ -107,7 +107,7 @@ def test_an_acquire_that_a_signal_ends_is_seen_by_the_shell(
 ) -> None:
     script = f"""
     export HOLDFAST_CLIENT_LEASE=older
-    eval "$(timeout -s {number.name.removeprefix("SIG")} 3 holdfast client acquire --key held --block forever)"
+    eval "$(timeout -s {number.name.removeprefix("SIG")} 8 holdfast client acquire --key held --block forever)"
     echo "status $? ${{HOLDFAST_CLIENT_LEASE-none}}"
     """
 

@@ -22,7 +22,11 @@ from holdfast.cli.serve import url_of
         (["gateway"], "gateway needs --peer-leases"),
         (["leases"], "use --store postgres://"),
         (["state", "--store", "mem://"], "a mem:// store belongs to one process"),
-        (["queue", "--store", "postgres://localhost/plane"], "queue needs --peer-txn"),
+        (["queue", "--store", "postgres://localhost/plane"], "--internal-secret"),
+        (
+            ["queue", "--store", "postgres://localhost/plane", "--self", "http://127.0.0.1:9345"],
+            "queue needs --peer-txn",
+        ),
         (["txn", "--store", "postgres://localhost/plane"], "--internal-secret"),
     ],
 )

@@ -17,11 +17,11 @@ MUTATION_ORDER = b'{"expressions":["/name=small"],"now_ns":0}\n'
 @pytest.mark.parametrize(
     ("module", "sent"),
     [
-        ("index_worker", b""),
-        ("index_worker", b"\n100\n" + DOCUMENT),
-        ("query_worker", b""),
-        ("query_worker", QUERY_ORDER + b"100\n" + DOCUMENT),
-        ("mutation_worker", b""),
+        ("layer.index.worker", b""),
+        ("layer.index.worker", b"\n100\n" + DOCUMENT),
+        ("layer.query.worker", b""),
+        ("layer.query.worker", QUERY_ORDER + b"100\n" + DOCUMENT),
+        ("layer.document.mutation_worker", b""),
     ],
 )
 def test_a_worker_whose_server_dies_while_it_sends_ends_without_a_word(module: str, sent: bytes) -> None:
@@ -35,9 +35,9 @@ def test_a_worker_whose_server_dies_while_it_sends_ends_without_a_word(module: s
 @pytest.mark.parametrize(
     ("module", "sent"),
     [
-        ("index_worker", b"\n%d\n" % len(DOCUMENT) + DOCUMENT),
-        ("query_worker", QUERY_ORDER + b"%d\n" % len(DOCUMENT) + DOCUMENT),
-        ("mutation_worker", MUTATION_ORDER + DOCUMENT),
+        ("layer.index.worker", b"\n%d\n" % len(DOCUMENT) + DOCUMENT),
+        ("layer.query.worker", QUERY_ORDER + b"%d\n" % len(DOCUMENT) + DOCUMENT),
+        ("layer.document.mutation_worker", MUTATION_ORDER + DOCUMENT),
     ],
 )
 def test_a_worker_whose_server_died_before_the_answer_ends_without_a_word(module: str, sent: bytes) -> None:

@@ -30,7 +30,7 @@ class TxnMetrics:
         self.replay = timing("replay", "Replays of what is recorded.")
         self.sweep = timing("sweep", "One look at what is due.")
         self._recorded = registry.counter(
-            "holdfast.txn.layer.decisions.recorded", "Decisions that stand, by what was decided.", ("state",)
+            "holdfast.txn.decisions.recorded", "Decisions that stand, by what was decided.", ("state",)
         )
         self._attempts = registry.counter(
             "holdfast.txn.fanout.attempts",
@@ -46,7 +46,7 @@ class TxnMetrics:
             ("target", "reason"),
         )
         self._swept = {
-            name: registry.counter(f"holdfast.txn.layer.sweep.{name}", help_text).labels()
+            name: registry.counter(f"holdfast.txn.sweep.{name}", help_text).labels()
             for name, help_text in (
                 ("applied", "Decisions that the sweep brought to everybody."),
                 ("failed", "Transactions that it could not go on with; they are due again."),

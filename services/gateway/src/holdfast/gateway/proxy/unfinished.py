@@ -35,7 +35,7 @@ class Unfinished:
         self._tasks: dict[asyncio.Task[Any], int] = {}  # And the bytes that each keeps.
         self._bytes = 0
         registry.gauge(
-            "holdfast.gateway.proxy.unfinished",
+            "holdfast.gateway.unfinished",
             "Calls that the gateway finishes although their client may be gone.",
             callback=lambda: float(len(self._tasks)),
         )
