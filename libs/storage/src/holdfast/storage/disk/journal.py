@@ -83,7 +83,7 @@ class DiskJournal:
     # -- opening
 
     def recover(self, applied_revision: int) -> Iterator[bytes]:
-        """Every entry that may be missing on a engine at `applied_revision`; afterwards the end of the log is known."""
+        """Every entry that may be missing on an engine at `applied_revision`; afterwards the end of the log is known."""
         self._segments.begin()
         recovery = Recovery(self._folder, applied_revision)
         yield from recovery.entries()
@@ -184,7 +184,7 @@ class DiskJournal:
             self._rouse()
 
     def entries(self) -> Iterator[bytes]:
-        """Everything in the segments, for a engine that lost its tail. Only while nothing is offered."""
+        """Everything in the segments, for an engine that lost its tail. Only while nothing is offered."""
         for path in self._segments.segments():
             for record in segment.read_records(path, segment.read_header(path)):
                 yield from record.entries

@@ -1,4 +1,4 @@
-"""What a process lets its queues be, and what holds where nobody says otherwise."""
+"""The limits of the queues of a process, and the defaults of their messages."""
 
 import math
 from typing import NamedTuple

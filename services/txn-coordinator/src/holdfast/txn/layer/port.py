@@ -1,4 +1,4 @@
-"""The port between the coordinator of transactions and those who keep what a transaction touches."""
+"""The port between the coordinator of transactions and the layers that take part in them."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum

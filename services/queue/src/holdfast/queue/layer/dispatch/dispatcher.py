@@ -1,4 +1,4 @@
-"""The dispatcher of one queue: hands what is ready to whoever waits, first come, first served.
+"""The dispatcher of one queue: hands what is ready to the waiting consumers, first come, first served.
 
 It only says who may try to take what; the commit of the claim decides. Everything here is a cache of the store, filled
 page by page, told of each commit of this process, and emptied when in doubt.

@@ -1,4 +1,4 @@
-"""A subscription: one consumer after the other in the same place of the line, with a bound on what it has unsettled."""
+"""A subscription: a consumer that keeps its place in the wait queue, with a bound on its unresolved deliveries."""
 
 import asyncio
 from contextlib import ExitStack

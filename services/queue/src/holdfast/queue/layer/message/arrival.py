@@ -1,4 +1,4 @@
-"""Arrivals: messages become durable in one commit, and then whoever waits is told."""
+"""Enqueue: messages become durable in one commit, and then the waiting consumers are notified."""
 
 import asyncio
 from collections.abc import Sequence
