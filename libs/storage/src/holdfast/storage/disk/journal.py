@@ -61,7 +61,7 @@ class DiskJournal:
         self._offset = 0
         self._revision = 0
         self._trust = FsyncPolicy(options.loop_syncs_after)
-        self._file_lock = threading.Lock()  # Held by whoever writes: nearly always the thread.
+        self._file_lock = threading.Lock()  # Held by the writer: nearly always the thread.
         self._is_flush_due = False
         self._is_mark_failing = False
         self._mark_timer: asyncio.TimerHandle | None = None
@@ -153,7 +153,7 @@ class DiskJournal:
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Whoever was ready beside the first one has offered its batch by now: one is written here, more by the thread."""
+        """Callers that were ready too have offered their batches by now: one is written here, more by the thread."""
         self._is_flush_due = False
         with self._lock:
             queue = self._queue

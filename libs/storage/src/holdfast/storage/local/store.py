@@ -58,7 +58,7 @@ class LocalStore(LocalReader):
         conflict = self._conflict(batch)
         if conflict is not None:
             self._conflicts += 1
-            # Whoever is told of a conflict reads again, and must then see what it lost to.
+            # A caller that is told of a conflict reads again, and must then see what it lost to.
             await self._staging.settle(self._staging.revision)
             raise Conflict(conflict)
         if not batch.puts and not batch.deletes:

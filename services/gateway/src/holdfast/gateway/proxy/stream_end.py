@@ -24,7 +24,7 @@ class Ending(NamedTuple):
 
 
 class StreamEnds:
-    """Ends the passages of a gateway with it."""
+    """Ends the proxied streams of a gateway with it."""
 
     def __init__(self, drain: Drain) -> None:
         self._drain = drain

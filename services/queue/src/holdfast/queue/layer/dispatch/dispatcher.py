@@ -27,7 +27,7 @@ class Surroundings(Protocol):
     """What a dispatcher needs of the service around it."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run it on; whoever stops the service waits for it."""
+        """Run it on; the stop of the service waits for it."""
         ...
 
     def lapsed(self, dispatcher: "Dispatcher", entry: Entry) -> bool:
@@ -124,7 +124,7 @@ class Dispatcher:
                 await asyncio.sleep(RETRY_S)
 
     async def read_again(self, entries: Sequence[Entry]) -> None:
-        """Somebody was faster, or nobody knows how a commit ended: see what became of these."""
+        """Another claim was faster, or the outcome of a commit is unknown: see what became of these."""
         for entry in entries:
             latest = await self._pages.latest(entry)
             if self.window.get(entry.message_id) is entry:  # Else something newer was told meanwhile.
@@ -199,7 +199,7 @@ class Dispatcher:
     # -- consumers
 
     async def take(self, count_max: int) -> list[Entry]:
-        """What is ready now, unless somebody was here before; may be nothing."""
+        """What is ready now, unless others wait already; may be nothing."""
         if self._line:
             return []
         self._advance()
@@ -228,7 +228,7 @@ class Dispatcher:
         """The message that would leave next, also if it has to be read first."""
         self._advance()
         await self._close_gaps()
-        self.set_timer()  # Whoever watches hears of the next one, also if nobody waits for it.
+        self.set_timer()  # Watchers hear of the next one, also without a waiting consumer.
         return self.window.head()
 
     def join(self, count_max: int) -> Waiter:

@@ -109,7 +109,7 @@ class Arrivals:
         try:
             revision = await self._store.commit(writes.batch)
         except asyncio.CancelledError:
-            # The commit may still happen, and then somebody has to be told.
+            # The commit may still happen, and then the consumers have to be told.
             self._dispatchers.spawn(self._tell_later(arrivals))
             raise
         except InvalidBatch as error:
