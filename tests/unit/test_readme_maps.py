@@ -52,7 +52,7 @@ def test_the_map_names_nothing_that_is_not_there_and_nothing_twice(unit: str) ->
     assert sorted(set(named)) == sorted(named)
 
 
-def test_a_module_that_is_missing_in_a_map_or_gone_is_found() -> None:
+def test_only_the_first_cells_of_the_map_count() -> None:
     readme = "# Unit\n\n## Map\n\n| where | what |\n|---|---|\n| `a.py`, `b/` | both |\n\n## More\n\n| `c.py` | no |\n"
 
     assert list(names_in(readme)) == ["a.py", "b/"]
