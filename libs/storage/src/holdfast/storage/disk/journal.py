@@ -11,7 +11,7 @@ At rotation the order is: the next segment is made durable, the full one is seal
 one. `segment` says which states a crash may leave and how a file that lost bytes is told apart from them.
 
 A batch that is alone, on a device that has long been quick, is written and synced by the loop itself, because waking the
-thread and being woken by it takes longer than that (`trust`, docs/decisions/0008).
+thread and being woken by it takes longer than that (`fsync_policy`, docs/decisions/0008).
 """
 
 import asyncio

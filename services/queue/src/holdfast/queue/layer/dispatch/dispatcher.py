@@ -36,7 +36,7 @@ class Surroundings(Protocol):
 
 
 class Waiter:
-    """One consumer in the line: up to `count_max` entries, by the future, when its turn comes."""
+    """One waiting consumer: up to `count_max` entries, by the future, when its turn comes."""
 
     __slots__ = ("count_max", "turn")
 
@@ -61,7 +61,7 @@ class Dispatcher:
         self.window = Window(WINDOW_PAGES * limits.page_entries)
         self.policy = QueuePolicy()
         self.is_loaded = False
-        self.consumers = 0  # In the line, or with a stream.
+        self.consumers = 0  # Waiting, or with a stream.
         self.watchers: set[Callable[[], None]] = set()
         self._is_shared = store.is_shared
         self._pages = Pages(store, address, limits.page_entries)
@@ -107,7 +107,7 @@ class Dispatcher:
         self.pump()
 
     def reset(self) -> None:
-        """Memory may be wrong: read again. The consumers stay in the line."""
+        """Memory may be wrong: read again. The consumers keep their places."""
         forgotten = self.window
         self.window = Window(WINDOW_PAGES * self._limits.page_entries)
         self.is_loaded = False
@@ -116,7 +116,7 @@ class Dispatcher:
             self._surroundings.spawn(self._load_again())
 
     async def _load_again(self) -> None:
-        """For those in the line, who would not ask a second time."""
+        """For the waiting consumers, which would not ask a second time."""
         while not self.is_loaded:
             try:
                 await self.load()
