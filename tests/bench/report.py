@@ -188,8 +188,8 @@ The hop is what the second way costs more; a `get` reads a document, a `keepaliv
 ## Transactions
 
 {clients} clients commit transactions over two keys, each on its own keys: two acquires, two updates, and the release that
-commits both. Latency is that of the release; CPU is of all processes of the plane, without PostgreSQL's. In one process the
-commit is one storage transaction; in five the coordinator records the decision, and each service applies its part.
+commits both. Latency is that of the release; CPU is of all processes of the plane, without PostgreSQL's. The commit is
+one storage transaction of the process that got the release.
 
 {transaction}
 """

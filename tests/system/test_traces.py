@@ -163,8 +163,13 @@ def plane(tmp_path: Path, postgres_url: str) -> Iterator[SplitProgram]:
 def test_one_trace_goes_through_the_gateway_its_service_and_the_calls_between_services(
     plane: SplitProgram, http_receiver: Receiver
 ) -> None:
-    plane.start_all("--otlp-endpoint", http_receiver.url, *NO_DRAIN)
+    # In a cluster, because processes on one store call each other for nothing; ratio 0, because nodes call all the time.
+    clustered = ("--self", plane.url_of("txn"), "--otlp-sample-ratio", "0")
+    plane.start_all("--otlp-endpoint", http_receiver.url, *clustered, *NO_DRAIN)
+    plane.until(lambda: "leader_id" in httpx.get(f"{plane.url}/v1/tc/leader", timeout=TIMEOUT_S).json())
     lease = acquire(plane.url, "a", {**SAMPLED, "baggage": "user=7"}).json()
+    joined = acquire(plane.url, "b", {**NOT_SAMPLED, "X-Txn-ID": lease["txn_id"]})
+    assert joined.status_code == 200
     body = {name: lease[name] for name in ("key", "lease_id", "txn_id")}
     claim = {"X-Lease-ID": lease["lease_id"], "X-Fencing-Token": str(lease["fencing_token"])}
     plane.post("/v1/update?key=a", {"n": 1}, {**claim, "X-Txn-ID": lease["txn_id"], **NOT_SAMPLED})

@@ -11,11 +11,13 @@ import pytest
 from tests.unit.test_tree import ROOT, files
 
 PAGES = sorted(path for path in files() if path.suffix == ".md")
+MODULES = [path for path in files() if path.suffix == ".py"]
 TARGETS = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 README = (ROOT / "README.md").read_text("utf-8")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"\b(?:services|libs|clients|tests|docs|deploy)/[\w./-]*\w")
+MODULE = re.compile(r"([\w./-]+\.py)(?:::(\w+))?")
 MAKE = re.compile(r"\bmake ([a-z][a-z-]*)")
 
 
@@ -57,6 +59,21 @@ def test_every_path_and_every_test_that_a_page_names_exists(page: Path) -> None:
             continue
         path, test = ROOT / named[0], code.partition("::")[2]
         if not path.exists() or (test and f"def {test}(" not in path.read_text("utf-8")):
+            missing.append(code)
+
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_module_that_a_page_names_by_its_last_part_exists(page: Path) -> None:
+    missing: list[str] = []
+    for code in typed(page):
+        named = MODULE.fullmatch(code)
+        if named is None:
+            continue
+        found = [module for module in MODULES if f"/{module.relative_to(ROOT)}".endswith(f"/{named[1]}")]
+        test = f"def {named[2]}(" if named[2] else ""
+        if not any(test in module.read_text("utf-8") for module in found):
             missing.append(code)
 
     assert missing == []

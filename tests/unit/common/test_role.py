@@ -45,6 +45,19 @@ def test_every_missing_peer_is_named() -> None:
     ]
 
 
+@pytest.mark.parametrize("role", [Role.LEASES, Role.STATE, Role.QUEUE, Role.TXN])
+def test_services_on_one_store_need_no_peers(role: Role) -> None:
+    check_role(PlaneSettings.isolated(store=POSTGRES, internal_secret=SECRET), role)
+
+
+@pytest.mark.parametrize("role", [Role.LEASES, Role.STATE, Role.QUEUE])
+def test_in_a_cluster_the_other_services_need_the_coordinator(role: Role) -> None:
+    settings = PlaneSettings.isolated(store=POSTGRES, internal_secret=SECRET, self_endpoint="http://txn:9341")
+
+    with pytest.raises(SettingsError, match=f"{role} needs --peer-txn"):
+        check_role(settings, role)
+
+
 def test_without_a_secret_and_without_a_bundle_it_is_said_what_to_set() -> None:
     settings = PlaneSettings.isolated(store=POSTGRES, **PEERS)
 

@@ -1,4 +1,4 @@
-"""The line of waiters: whoever stands first tries when the key may be free, and misses no call while it tries."""
+"""The queue of waiters: the first one tries when the key may be free, and misses no call while it tries."""
 
 from holdfast.leases.layer.wait_queue import WaitQueues
 from holdfast.txn.layer.port import Member

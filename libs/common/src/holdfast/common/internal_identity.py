@@ -1,4 +1,4 @@
-"""Who calls between the processes of one plane: a signature over the call, which nobody outside can make.
+"""Who calls between the processes of one plane: a signature over the call, which no process outside can make.
 
 The header `X-Holdfast-Internal` holds, with dots between them: version, caller's role, time in seconds, digest of the
 body (or `stream`), the certificate of the client in front in base64url (or nothing), and the signature over all of

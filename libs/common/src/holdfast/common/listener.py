@@ -224,7 +224,7 @@ def identity_of(path: Path) -> tuple[Path, int]:
 
 
 def remove_socket(path: Path, inode: int) -> None:
-    """Remove our socket file, unless somebody has put another one in its place."""
+    """Remove our socket file, unless another one was put in its place."""
     try:
         if path.lstat().st_ino == inode:
             path.unlink()

@@ -1,4 +1,4 @@
-"""The store in memory, for tests and demos: the same engine as on disk, without a journal."""
+"""The store in memory, for tests and demos: the same local store as on disk, without a journal."""
 
 import hashlib
 from collections.abc import AsyncIterator, Sequence

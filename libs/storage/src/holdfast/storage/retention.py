@@ -1,4 +1,4 @@
-"""How long keys are kept that nobody uses, as the settings say. 0 is for ever."""
+"""How long unused keys are kept, as the settings say. 0 is for ever."""
 
 from typing import Final, NamedTuple
 

@@ -1,1 +1,1 @@
-"""Gateway: the one door clients see; it runs or routes to the other services."""
+"""Gateway: the process that clients talk to; it runs the other services, or proxies to them."""

@@ -1,4 +1,4 @@
-"""The gateway: the plane in one process over one store, or the doors of a plane that runs as several."""
+"""The gateway: the plane in one process over one store, or the proxy in front of one that runs as several."""
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager

@@ -8,7 +8,7 @@ from holdfast.storage.port import Transaction
 from holdfast.txn.layer.rules import State
 
 ISLAND: Final = "island"
-"""The target of what goes to another store; within this one it is the name of a service."""
+"""The target of what goes to another store; within one store nothing is sent."""
 
 NO_ENDPOINT: Final = "no_endpoint"
 LOOKUP_FAILED: Final = "endpoint_lookup_failed"

@@ -57,7 +57,7 @@ class TcCluster:
         self.peers: PeerPort
         """Calls to other nodes, while the store is open."""
         self.registry: RmRegistry
-        """Where decisions for other stores are brought to, while the store is open."""
+        """Where decisions for other stores are delivered to, while the store is open."""
 
     def _show(self, registry: Registry) -> None:
         """Figures of the cluster; all are zero without one."""

@@ -194,7 +194,7 @@ class Session:
         self._on_end()
 
     def give_back(self) -> None:
-        """What a server that is about to stop asks for: a release that is a loss to whoever goes on."""
+        """What a server that is about to stop asks for: a release that is a loss to code that goes on."""
         try:
             self.end()
         except ClientError as problem:

@@ -171,7 +171,7 @@ class TestServer:
         return self._process.pid
 
     def client(self, *more_servers: str, options: ClientOptions | None = None) -> Client:
-        """A client of this server (and others); closed by whoever asked for it."""
+        """A client of this server (and others); closed by the caller."""
         return Client(self.url, *more_servers, options=options or self._options)
 
     def async_client(self, *more_servers: str, options: ClientOptions | None = None) -> AsyncClient:

@@ -22,7 +22,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 @dataclass(slots=True)
 class Call:
-    """One request, whoever sends it. Waiting calls and keepalives have pools of their own: none blocks another."""
+    """One request, for both twins. Waiting calls and keepalives have pools of their own: none blocks another."""
 
     method: str
     path: str

@@ -1,4 +1,4 @@
-"""Calls as generators that do no I/O: they yield what to do, and whoever drives them does it, sync or async.
+"""Calls as generators that do no I/O: they yield what to do, and the transport that drives them does it, sync or async.
 
 A flow yields `Send` and is given the answer (or has TransportFailed thrown into it), or yields `Pause` and is
 resumed when the time is over. So failover and retries are written once, and tested without a network.

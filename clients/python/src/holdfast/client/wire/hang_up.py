@@ -24,7 +24,7 @@ def second_handle(connected: Connected) -> socket.socket:
 
 
 def hang_up(connected: socket.socket) -> None:
-    """Whoever reads still gets what has arrived, then the end. Closing the descriptor would not wake them.
+    """Readers still get what has arrived, then the end. Closing the descriptor would not wake them.
 
     The close that follows is a reset: a server can't mistake it for a client that only has no more to say.
     """

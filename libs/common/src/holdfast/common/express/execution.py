@@ -1,4 +1,4 @@
-"""The one way a hot request is run, whoever serves it: admit, validate, handle, turn errors into answers."""
+"""The one way a hot request is run, by the lane and by ASGI: admit, validate, handle, turn errors into answers."""
 
 from collections.abc import AsyncIterator
 from time import perf_counter

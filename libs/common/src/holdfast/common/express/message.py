@@ -81,7 +81,7 @@ class Request:
 
     @property
     def headers(self) -> list[Header]:
-        """All headers in their order; plain header lines are taken apart when somebody asks."""
+        """All headers in their order; plain header lines are parsed on demand."""
         if isinstance(self._headers, bytes):
             self._headers = parse_header_lines(self._headers)
         return self._headers
@@ -97,7 +97,7 @@ class Request:
         return self._headers if isinstance(self._headers, bytes) else None
 
     def peek(self, name: bytes) -> bytes | None:
-        """The first value of a header without taking all of them apart, for whoever needs just this one."""
+        """The first value of a header without parsing all of them, for callers that need just this one."""
         return first_value(self._headers, name)
 
     def header(self, name: bytes) -> str | None:
@@ -186,7 +186,7 @@ class ProxiedResponse(Answer):
 
 
 class StreamAnswer:
-    """An answer whose body comes in chunks; whoever sends it closes `chunks` at the end, however it ends.
+    """An answer whose body comes in chunks; the sender closes `chunks` at the end, however it ends.
 
     The head goes out with the first chunk, so an error before that is still answered as one; later the connection
     is dropped. The chunks are of a size that may sit in memory; together they have `size_bytes`, if it is known.

@@ -1,4 +1,4 @@
-"""A streamed answer on its way out: its first chunk, its other chunks, and its end, whoever sends it."""
+"""A streamed answer on its way out: its first chunk, its other chunks, and its end, by the lane and by ASGI."""
 
 import asyncio
 from collections.abc import AsyncGenerator

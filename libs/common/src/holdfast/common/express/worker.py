@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 class Worker(Generic[Result]):
-    """Runs one piece of work at a time; whoever gives it the next one waits for the end of the last."""
+    """Runs one piece of work at a time; the caller with the next one waits for the end of the last."""
 
     __slots__ = (
         "_context",

@@ -147,7 +147,7 @@ class PlaneSettings(  # pydantic collects fields from the last base on; this giv
         return self._around.origin(name).subject
 
     def asks_for(self, positive: Literal["mtls", "storage-encryption"]) -> bool:
-        """Whether somebody turned this on in so many words, rather than leaving it to its default."""
+        """Whether this was turned on explicitly, rather than left to its default."""
         return self._around.asks_for(positive)
 
     @property

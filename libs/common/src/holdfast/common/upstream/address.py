@@ -1,4 +1,4 @@
-"""Where a replica is: the base URL of a setting, taken apart once."""
+"""Where a replica is: the base URL of a setting, parsed once."""
 
 import re
 from dataclasses import dataclass

@@ -58,7 +58,7 @@ class Keeper(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """Used by whoever took it from its keeper, until the answer is complete; then it goes back by itself."""
+    """Used by the caller that took it from its keeper, until the answer is complete; then it goes back by itself."""
 
     def __init__(self, keeper: Keeper, limits: UpstreamLimits, peer: str) -> None:
         self._keeper = keeper
@@ -113,7 +113,7 @@ class Connection(asyncio.Protocol):
     def begin(
         self, head: bytes, body: bytes | RequestStream, *, is_head: bool, deadline_at_s: float | None
     ) -> "asyncio.Future[UpstreamAnswer]":
-        """Send a request; the future is the answer. Whoever stops waiting for it calls `give_up`."""
+        """Send a request; the future is the answer. A caller that stops waiting for it calls `give_up`."""
         assert self._phase == _IDLE and self._transport is not None
         self._phase = _HEAD
         self._start_exchange(is_head=is_head)

@@ -142,7 +142,7 @@ class Pool:
             self._idle.remove(connection)
         self._give(None)
 
-    # Whoever owns the pool.
+    # The owner of the pool.
 
     def sweep(self, now_s: float) -> None:
         """Called a few times a second: end calls that are too late, and connections that nobody needs."""

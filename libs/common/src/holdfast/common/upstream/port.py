@@ -9,7 +9,7 @@ from holdfast.common.express.message import Header, parse_header_lines
 
 
 class AnswerStream(Protocol):
-    """The body of an answer that is not collected; whoever got it reads it to its end or closes it."""
+    """The body of an answer that is not collected; the caller reads it to its end or closes it."""
 
     def __aiter__(self) -> AsyncIterator[bytes]: ...
 
@@ -65,7 +65,7 @@ class UpstreamAnswer:
 
     @property
     def headers(self) -> list[Header]:
-        """All headers in their order; plain lines are taken apart when somebody asks."""
+        """All headers in their order; plain lines are parsed on demand."""
         if isinstance(self._headers, bytes):
             self._headers = parse_header_lines(self._headers)
             if self.correlation_id is not None:

@@ -24,7 +24,7 @@ _log = get_logger("upstream.service")
 class ServiceClient:
     """The `Upstream` of one service. Used inside `running`, which probes its replicas and ends late calls.
 
-    `probe_path` is `/readyz` for whoever only passes requests on. Services that need each other ask for `/healthz`:
+    `probe_path` is `/readyz` for a proxy. Services that need each other ask for `/healthz`:
     two that wait for the other to be ready would wait for ever.
     """
 

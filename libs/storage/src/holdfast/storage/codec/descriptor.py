@@ -38,7 +38,7 @@ class DataKey(NamedTuple):
     key: bytearray
 
     def wipe(self) -> None:
-        """Overwrite the key; whoever made or unwrapped it does so once the stream key is derived."""
+        """Overwrite the key; the code that made or unwrapped it does so once the stream key is derived."""
         self.key[:] = _WIPED
 
 

@@ -136,7 +136,7 @@ class ValueCodec:
 
 
 class EncodedStore(TransactMixin):
-    """The `Store` of the port over another one. Whoever opened the inner store closes it."""
+    """The `Store` of the port over another one. The opener of the inner store closes it."""
 
     def __init__(self, inner: Backend, keyring: Keyring, compression: Compression = Compression.NONE) -> None:
         codec = Codec(keyring, compression=compression)

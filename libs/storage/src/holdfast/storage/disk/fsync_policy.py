@@ -8,7 +8,7 @@ QUICK_S = 0.001
 
 
 class FsyncPolicy:
-    """Fed with the time of every sync, whoever waited for it. `syncs_min` quick ones in a row earn it; None: nothing."""
+    """Fed with the time of every sync. `syncs_min` quick ones in a row earn it; None: nothing."""
 
     __slots__ = ("_quick_syncs", "_syncs_min")
 

@@ -11,7 +11,7 @@ At rotation the order is: the next segment is made durable, the full one is seal
 one. `segment` says which states a crash may leave and how a file that lost bytes is told apart from them.
 
 A batch that is alone, on a device that has long been quick, is written and synced by the loop itself, because waking the
-thread and being woken by it takes longer than that (`trust`, docs/decisions/0008).
+thread and being woken by it takes longer than that (`fsync_policy`, docs/decisions/0008).
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class DiskJournal:
         self._offset = 0
         self._revision = 0
         self._trust = FsyncPolicy(options.loop_syncs_after)
-        self._file_lock = threading.Lock()  # Held by whoever writes: nearly always the thread.
+        self._file_lock = threading.Lock()  # Held by the writer: nearly always the thread.
         self._is_flush_due = False
         self._is_mark_failing = False
         self._mark_timer: asyncio.TimerHandle | None = None
@@ -83,7 +83,7 @@ class DiskJournal:
     # -- opening
 
     def recover(self, applied_revision: int) -> Iterator[bytes]:
-        """Every entry that may be missing on a engine at `applied_revision`; afterwards the end of the log is known."""
+        """Every entry that may be missing on an engine at `applied_revision`; afterwards the end of the log is known."""
         self._segments.begin()
         recovery = Recovery(self._folder, applied_revision)
         yield from recovery.entries()
@@ -153,7 +153,7 @@ class DiskJournal:
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Whoever was ready beside the first one has offered its batch by now: one is written here, more by the thread."""
+        """Callers that were ready too have offered their batches by now: one is written here, more by the thread."""
         self._is_flush_due = False
         with self._lock:
             queue = self._queue
@@ -184,7 +184,7 @@ class DiskJournal:
             self._rouse()
 
     def entries(self) -> Iterator[bytes]:
-        """Everything in the segments, for a engine that lost its tail. Only while nothing is offered."""
+        """Everything in the segments, for an engine that lost its tail. Only while nothing is offered."""
         for path in self._segments.segments():
             for record in segment.read_records(path, segment.read_header(path)):
                 yield from record.entries

@@ -53,7 +53,7 @@ class RecoveredSegment:
 
 
 class Recovery:
-    """All segments of a folder, for a engine that has everything up to `applied_revision`."""
+    """All segments of a folder, for an engine that has everything up to `applied_revision`."""
 
     def __init__(self, folder: Path, applied_revision: int) -> None:
         self._folder = folder

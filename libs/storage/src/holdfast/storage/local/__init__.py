@@ -1,1 +1,1 @@
-"""The store that lives in one process: one engine, over a engine in memory or on disk."""
+"""The store that one process owns, over an engine in memory or on disk."""

@@ -1,4 +1,4 @@
-"""How a local store lays its state out on a engine, and a batch in the journal.
+"""How a local store lays its state out on an engine, and a batch in the journal.
 
     r <key>                     stored record: u8 format · u64 create · u64 mod · u64 version · u8 blobs · [36 each] · value
     c <u64 revision>            change: u64 time in ms, then per key: u32 key · u32 stored · u32 previous · the three
@@ -219,7 +219,7 @@ def _entry_puts(raw: bytes) -> Iterator[tuple[bytes, bytes | None]]:
 
 
 def check_format(raw: bytes | None, folder: object) -> None:
-    """Refuse a engine that another version of the layout wrote."""
+    """Refuse an engine that another version of the layout wrote."""
     if raw not in (None, FORMAT):
         raise StoreCorrupt(
             f"{folder} has the format {raw!r}, this version reads {FORMAT!r}; use the version that wrote it"

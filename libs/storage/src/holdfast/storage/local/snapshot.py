@@ -1,4 +1,4 @@
-"""A local store as of one revision, and back onto a engine."""
+"""A local store as of one revision, and back onto an engine."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -51,7 +51,7 @@ class LocalSnapshot:
 
 
 def restored_writes(item: SnapshotRecord) -> list[Write]:
-    """What puts a record of a snapshot back on a engine."""
+    """What puts a record of a snapshot back on an engine."""
     record, blobs = item
     return [
         (layout.RECORD + record.key, layout.encode_stored(record, blobs)),

@@ -46,7 +46,7 @@ SLICE_BATCHES = 8  # Applied and answered in one go: what this takes, everybody 
 
 
 class LocalStore(LocalReader):
-    """The `Store` of the port over a engine and, unless it is in memory only, a journal."""
+    """The `Store` of the port over an engine and, unless it is in memory only, a journal."""
 
     # -- commit
 
@@ -58,7 +58,7 @@ class LocalStore(LocalReader):
         conflict = self._conflict(batch)
         if conflict is not None:
             self._conflicts += 1
-            # Whoever is told of a conflict reads again, and must then see what it lost to.
+            # A caller that is told of a conflict reads again, and must then see what it lost to.
             await self._staging.settle(self._staging.revision)
             raise Conflict(conflict)
         if not batch.puts and not batch.deletes:
@@ -277,7 +277,7 @@ class LocalStore(LocalReader):
     # -- end of life
 
     def reload(self, engine: Engine, entries: Iterable[bytes]) -> None:
-        """Go on with a engine that was opened again, brought up to the journal's end. The watches have to start again."""
+        """Go on with an engine that was opened again, brought up to the journal's end. The watches have to start again."""
         self._engine = engine
         self._revision, self._compacted_revision = layout.decode_progress(engine.get(layout.META_PROGRESS))
         for entry in entries:

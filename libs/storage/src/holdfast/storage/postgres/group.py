@@ -102,7 +102,7 @@ class GroupCommitter:
                     await self._commit(plan, group)
         finally:
             self._runner = None
-            # Somebody is left only if this task was cancelled from outside, or has a bug: then nobody may hang.
+            # A waiter is left only if this task was cancelled from outside, or has a bug: then none may hang.
             for waiting in (*group, *self._pending):
                 waiting.answer.cancel()
             self._pending.clear()

@@ -1,4 +1,4 @@
-"""The gateway alone in its process: the doors of all services, each of them a passage to another process."""
+"""The gateway alone in its process: the routes of all services, each proxied to another process."""
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -84,7 +84,7 @@ class ProxiedRoute:
         self._is_endless = route.traits.duration is Duration.ENDLESS
 
     def route(self) -> Route:
-        """The declaration of the service, with this passage in the place of its handlers."""
+        """The declaration of the service, with this proxy in the place of its handlers."""
         handler = self._pass_whole
         if self._giving_back is not None:
             handler = self._pass_granting

@@ -1,4 +1,4 @@
-"""ProxiedRoutes that would not end by themselves end when the gateway drains, as they end in the plane in one process.
+"""Proxied streams that would not end by themselves end when the gateway drains, as in the plane in one process.
 
 Who still waits for an answer is sent elsewhere. A stream ends behind its last whole message or event: a subscription
 with its closing delimiter, as if its service had ended it. The call behind is cancelled either way.
@@ -24,7 +24,7 @@ class Ending(NamedTuple):
 
 
 class StreamEnds:
-    """Ends the passages of a gateway with it."""
+    """Ends the proxied streams of a gateway with it."""
 
     def __init__(self, drain: Drain) -> None:
         self._drain = drain

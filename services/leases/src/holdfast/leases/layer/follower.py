@@ -1,4 +1,4 @@
-"""What other processes of the same store do to leases, told to this one: who may try, and what ends when.
+"""Follows what other processes on the same store do to leases: which waiters may try again, which leases end when.
 
 Leases are ended by the process that granted them. The others know of them too, and end what is still there some time
 after its end: its process may be gone. A process that serves no leases itself (the queue, which grants the leases of

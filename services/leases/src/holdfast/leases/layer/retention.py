@@ -1,4 +1,4 @@
-"""Keys that nobody has used for long and that have no document are forgotten; of their tokens the floor remains."""
+"""Unused keys without a document are forgotten; the floor keeps their fencing tokens from coming back."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager

@@ -1,7 +1,7 @@
 """Leases: granted first come, first served, kept alive, released, ended by time.
 
-Every rule is one storage transaction. What a transaction frees is told to the line of waiters after its commit; whoever
-stands first there tries again, by another transaction. So memory decides who tries next, and only the store who holds.
+Every rule is one storage transaction. What a transaction frees is told to the wait queue after its commit; the first
+waiter there tries again, by another transaction. So memory decides who tries next, and only the store who holds.
 """
 
 import asyncio
@@ -99,7 +99,7 @@ class LeaseService:
         """The lease, or Waiting when the caller's patience ends first, or Draining when the server's end does.
         Cancelling leaves no lease and no waiter."""
         if params.is_create_only or not self._wait_queues.is_waited_for(params.member):
-            # Who asks for a new key overtakes nobody: it is refused at once if there is something to wait for.
+            # Create-only acquires never queue, so they cannot overtake waiters: they are refused at once.
             try:
                 return await self._grant(params)
             except Waiting:
@@ -124,7 +124,7 @@ class LeaseService:
     async def _try_in_turn(self, params: AcquireParams, waiter: Waiter) -> Grant:
         while not self._is_closed_to_waiters:
             if self._wait_queues.is_first(waiter):
-                # Whoever stands first looks for itself: the lease may have ended before it joined the line.
+                # The first waiter looks for itself: the lease may have ended before it was enqueued.
                 waiter.begin_try()
                 try:
                     return await self._grant(params)
@@ -247,7 +247,7 @@ class LeaseService:
             failpoint.hit("release.answer")
 
     async def _tell_of_free(self, members: Sequence[Member]) -> None:
-        """Their caller is gone, but its commit may still happen: whoever waits for them has to hear of it."""
+        """Their caller is gone, but its commit may still happen: the waiters for them have to hear of it."""
 
         def look(tx: Transaction) -> list[Member]:
             leases = [(member, rules.lease_in_commit_order(tx, member)) for member in members]

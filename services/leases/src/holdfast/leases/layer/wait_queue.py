@@ -1,4 +1,4 @@
-"""Who waits for which key, first come, first served. Pure bookkeeping; waiting itself is a future."""
+"""The waiters for each key, first come, first served. Pure bookkeeping; waiting itself is a future."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""What a process lets its queues be, and what holds where nobody says otherwise."""
+"""The limits of the queues of a process, and the defaults of their messages."""
 
 import math
 from typing import NamedTuple
@@ -14,7 +14,7 @@ class QueueLimits(NamedTuple):
     visibility_s_max: int = 1800
     max_attempts_default: int = 5
     consumers_max: int = 4096
-    out_max: int = 65_536  # Deliveries of one queue that are neither settled nor expired.
+    out_max: int = 65_536  # Deliveries of one queue that are neither resolved nor expired.
     page_entries: int = 128  # Read from the store at once; the window of a queue is a few of them.
 
 

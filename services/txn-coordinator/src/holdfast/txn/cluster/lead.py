@@ -35,7 +35,7 @@ class Lead:
         return self._leadership.is_clustered
 
     async def decide(self, txn_id: str, ask: Ask, *, is_forwarded: bool = False) -> State:
-        """What is recorded by whoever leads."""
+        """What the leader has recorded."""
         if not self.is_clustered:
             return await self._decisions.decide(txn_id, ask)
         term = self._leadership.term()
@@ -62,7 +62,7 @@ class Lead:
     async def enlist(self, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> None:
         """Let the leader know who takes part here, and until when; and remember here that it does."""
         participants = [self._decisions.located(Participant(member)) for member in members]
-        # Later than its lease: whoever asks again a moment later, with a later end, need not tell the leader again.
+        # Later than its lease: asking again a moment later, with a later end, need not tell the leader again.
         ask = Ask(State.PENDING, participants, 0, expires_at_ms + _SLACK_MS)
         state = await self.decide(txn_id, ask)
         if state is not State.PENDING:

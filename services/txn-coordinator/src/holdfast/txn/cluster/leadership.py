@@ -44,7 +44,7 @@ class LocalLeadership:
 
 
 def check_term(leadership: Leadership, term: int) -> None:
-    """What a resource manager asks of a decision brought to it: it must be of the leader of this very term."""
+    """What a resource manager asks of a decision delivered to it: it must be of the leader of this very term."""
     if not leadership.is_clustered:
         return
     leader = leadership.leader()

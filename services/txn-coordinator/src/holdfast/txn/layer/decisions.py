@@ -207,7 +207,7 @@ class Decisions:
     # -- after the commit
 
     async def _deliver(self, txn_id: str, outcome: Outcome) -> State:
-        """The decision stands; whoever asked for it is told if it has not reached everybody yet."""
+        """The decision stands; its caller is told if it has not reached every store yet."""
         if failpoint.ARMED:
             failpoint.hit("txn.recorded")
         problems = await self._round(txn_id, outcome)

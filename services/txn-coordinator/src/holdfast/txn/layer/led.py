@@ -35,7 +35,7 @@ class SettledByLeader(NeedsCoordinator):
 
 
 class EnlistedAtLeader(NeedsCoordinator):
-    """Somebody joins a transaction of the cluster, or lives longer than the leader knows."""
+    """A member joins a transaction of the cluster, or lives longer than the leader knows."""
 
     def __init__(self, lead: Led, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> None:
         super().__init__(f"enlist in {txn_id}")

@@ -1,4 +1,4 @@
-"""The port between the coordinator of transactions and those who keep what a transaction touches."""
+"""The port between the coordinator of transactions and the layers that take part in them."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
@@ -39,7 +39,7 @@ def check_room(members: Sequence[Member]) -> None:
 
 
 class LeaseHeld(Exception):
-    """Somebody else holds the key, until then at least. Whoever asked for it decides what that means."""
+    """Another caller holds the key, until then at least. The rule that asked for it decides what that means."""
 
     def __init__(self, expires_at_ms: int) -> None:
         super().__init__(f"held until {expires_at_ms}")
@@ -81,7 +81,7 @@ class Decider(Protocol):
     def abandon(
         self, tx: Transaction, txn_id: str, members: Sequence[Member]
     ) -> Callable[[], Awaitable[None]] | None:
-        """Roll back, for whoever has left the transaction itself; what is returned is to be awaited after the commit.
+        """Roll back, for a member that has left the transaction; what is returned is to be awaited after the commit.
 
         If that never happens, time does the same.
         """
@@ -94,7 +94,7 @@ class Decider(Protocol):
     def join(
         self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member], joining: Member
     ) -> int:
-        """Somebody joins these members: all of them live as long as the last one ends, because a transaction must not
+        """A member joins these: all of them live as long as the last one ends, because a transaction must not
         lose one member and keep another; returns when that is."""
         ...
 
@@ -116,7 +116,7 @@ class Leaser(Protocol):
         *,
         is_explicit: bool,
     ) -> Lease:
-        """An ordinary lease, on the state of a message that is there. LeaseHeld if somebody else has it."""
+        """An ordinary lease, on the state of a message that is there. LeaseHeld if another caller has it."""
         ...
 
     def extend(self, tx: Transaction, member: Member, claim: Claim, expires_at_ms: int) -> None:
@@ -128,7 +128,7 @@ class Leaser(Protocol):
         ...
 
     def freed(self, members: Sequence[Member]) -> None:
-        """A decision that somebody else asked for was committed: whoever waits for these keys may try."""
+        """A decision that another layer asked for was committed: the waiters for these keys may try."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The sweep: transactions whose time is over, decisions that have not reached everybody, markers that may be forgotten.
+"""The sweep: transactions whose time is over, decisions that have not reached every store, markers that may be forgotten.
 
 It wakes for the earliest of them, so it costs by what is due. What another process of the island left behind is not told
 here; for that it looks again after `interval_s` at the latest.

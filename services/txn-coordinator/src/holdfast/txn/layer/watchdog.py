@@ -1,4 +1,4 @@
-"""What takes longer than anybody expects is told of in the log while it still does, not only when it is over."""
+"""Logs steps that take unusually long while they still run, not only when they are over."""
 
 import asyncio
 from collections.abc import Iterator

@@ -27,7 +27,7 @@ async def _nothing() -> None:
 
 
 class DeliveryState:
-    """What a worker notes about a message, for itself or for whoever gets it next.
+    """What a worker notes about a message, for itself or for the next consumer.
 
     Each write insists on what was read or written last. A nack keeps what was written, an ack drops it.
     """

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class LiveStream(Generic[T]):
-    """Close it, or use it in its `with`: the server holds a place for whoever listens."""
+    """Close it, or use it in its `with`: the server holds a place for its listener."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -43,7 +43,7 @@ class LiveStream(Generic[T]):
         return self._reading
 
     def close(self) -> None:
-        """End it. Whoever reads from it at this moment comes to an end too."""
+        """End it. A reader that waits at this moment comes to an end too."""
         self.close_soon()
 
     def close_soon(self) -> None:

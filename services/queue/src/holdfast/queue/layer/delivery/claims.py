@@ -1,6 +1,6 @@
 """Claims: a message, its count of deliveries and its lease change hands in one commit.
 
-Who claims knows the record it claims by its revision, so a claim reads nothing; if somebody else was faster, the commit
+Who claims knows the record it claims by its revision, so a claim reads nothing; if another claim was faster, the commit
 fails, the record is read again, and the consumer goes on waiting.
 """
 
@@ -51,7 +51,7 @@ class Claims:
     async def claim(
         self, queue: Dispatcher, carried: Carried, order: DequeueOrder, visibility_s: int
     ) -> list[Delivery]:
-        """All of them in one commit; none if somebody was faster."""
+        """All of them in one commit; none if another claim was faster."""
         keys = queue.keys
         now_ms = self._clock.now_ms()
         writes = Writes()

@@ -27,7 +27,7 @@ _log = get_logger("queue.dispatcher")
 
 
 class Endings:
-    """Each is one commit that expects the state it was decided on; whoever loses looks again."""
+    """Each is one commit that expects the state it was decided on; the loser of a conflict looks again."""
 
     def __init__(self, store: Store, clock: SteadyClock, binding: TransactionBinding) -> None:
         self._store = store
@@ -184,7 +184,7 @@ class Endings:
         self._make_ready(tx, address, message_id, keys.taken(message_id), ready)
 
     async def defer(self, queue: Dispatcher, entries: Sequence[Entry], until_ms: int) -> None:
-        """Somebody holds what would have to be delivered with them: ready again when that is over."""
+        """Another caller holds what would have to be delivered with them: ready again when that is over."""
 
         def defer(tx: Transaction) -> None:
             for entry in entries:

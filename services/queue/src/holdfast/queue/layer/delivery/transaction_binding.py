@@ -2,7 +2,7 @@
 
 A message in a transaction stands among its members as `q/<queue>/msg/<id>`, its state as `q/<queue>/state/<id>`, which
 is an ordinary key with an ordinary lease. A delivery that minted its transaction id stands there too, as the only one
-(but for its state) until somebody else names that id; from then on it is enlisted.
+(but for its state) until another call names that id; from then on it is enlisted.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -43,7 +43,7 @@ class TransactionBinding:
     def join(
         self, tx: Transaction, address: QueueAddress, message_id: str, txn_id: str, expires_at_ms: int
     ) -> int:
-        """Somebody dequeues within the transaction; returns until when all its members live."""
+        """A consumer dequeues within the transaction; returns until when all its members live."""
         members = held_members(tx, txn_id)
         message = member_of_message(address, message_id)
         return self._decider.join(tx, txn_id, expires_at_ms, members, message)
@@ -75,7 +75,7 @@ class TransactionBinding:
     def grant_state(
         self, tx: Transaction, address: QueueAddress, message_id: str, state: MessageState
     ) -> Lease:
-        """LeaseHeld if somebody else holds the key."""
+        """LeaseHeld if another caller holds the key."""
         member = member_of_state(address, message_id)
         self._message_states.open_message_state(tx, member)
         return self._leaser.grant(

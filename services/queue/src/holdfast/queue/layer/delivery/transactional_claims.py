@@ -45,7 +45,7 @@ class TransactionalClaims:
     async def claim(
         self, queue: Dispatcher, carried: Carried, order: DequeueOrder, visibility_s: int
     ) -> list[Delivery]:
-        """All of them; none if somebody was faster, or holds the state."""
+        """All of them; none if another claim was faster, or the state is held."""
         lease_ids = [new_xid() for _ in carried]
         txn_ids = [order.txn_id or new_xid() for _ in carried]
 

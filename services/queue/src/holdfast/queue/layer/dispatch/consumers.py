@@ -49,7 +49,7 @@ class Consumers:
         return await self._dispatchers.loaded(order.address)
 
     async def ready(self, queue: Dispatcher, order: DequeueOrder) -> list[Delivery]:
-        """What may leave at once; nothing if somebody waits already."""
+        """What may leave at once; nothing if others wait already."""
         deliveries = await self._at_hand(queue, order)
         if not deliveries and order.wait_s == 0 and await queue.look_in_store():
             return await self._at_hand(queue, order)

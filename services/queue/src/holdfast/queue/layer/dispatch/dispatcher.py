@@ -1,4 +1,4 @@
-"""The dispatcher of one queue: hands what is ready to whoever waits, first come, first served.
+"""The dispatcher of one queue: hands what is ready to the waiting consumers, first come, first served.
 
 It only says who may try to take what; the commit of the claim decides. Everything here is a cache of the store, filled
 page by page, told of each commit of this process, and emptied when in doubt.
@@ -27,7 +27,7 @@ class Surroundings(Protocol):
     """What a dispatcher needs of the service around it."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run it on; whoever stops the service waits for it."""
+        """Run it on; the stop of the service waits for it."""
         ...
 
     def lapsed(self, dispatcher: "Dispatcher", entry: Entry) -> bool:
@@ -36,7 +36,7 @@ class Surroundings(Protocol):
 
 
 class Waiter:
-    """One consumer in the line: up to `count_max` entries, by the future, when its turn comes."""
+    """One waiting consumer: up to `count_max` entries, by the future, when its turn comes."""
 
     __slots__ = ("count_max", "turn")
 
@@ -61,7 +61,7 @@ class Dispatcher:
         self.window = Window(WINDOW_PAGES * limits.page_entries)
         self.policy = QueuePolicy()
         self.is_loaded = False
-        self.consumers = 0  # In the line, or with a stream.
+        self.consumers = 0  # Waiting, or with a stream.
         self.watchers: set[Callable[[], None]] = set()
         self._is_shared = store.is_shared
         self._pages = Pages(store, address, limits.page_entries)
@@ -107,7 +107,7 @@ class Dispatcher:
         self.pump()
 
     def reset(self) -> None:
-        """Memory may be wrong: read again. The consumers stay in the line."""
+        """Memory may be wrong: read again. The consumers keep their places."""
         forgotten = self.window
         self.window = Window(WINDOW_PAGES * self._limits.page_entries)
         self.is_loaded = False
@@ -116,7 +116,7 @@ class Dispatcher:
             self._surroundings.spawn(self._load_again())
 
     async def _load_again(self) -> None:
-        """For those in the line, who would not ask a second time."""
+        """For the waiting consumers, which would not ask a second time."""
         while not self.is_loaded:
             try:
                 await self.load()
@@ -124,7 +124,7 @@ class Dispatcher:
                 await asyncio.sleep(RETRY_S)
 
     async def read_again(self, entries: Sequence[Entry]) -> None:
-        """Somebody was faster, or nobody knows how a commit ended: see what became of these."""
+        """Another claim was faster, or the outcome of a commit is unknown: see what became of these."""
         for entry in entries:
             latest = await self._pages.latest(entry)
             if self.window.get(entry.message_id) is entry:  # Else something newer was told meanwhile.
@@ -199,7 +199,7 @@ class Dispatcher:
     # -- consumers
 
     async def take(self, count_max: int) -> list[Entry]:
-        """What is ready now, unless somebody was here before; may be nothing."""
+        """What is ready now, unless others wait already; may be nothing."""
         if self._line:
             return []
         self._advance()
@@ -228,7 +228,7 @@ class Dispatcher:
         """The message that would leave next, also if it has to be read first."""
         self._advance()
         await self._close_gaps()
-        self.set_timer()  # Whoever watches hears of the next one, also if nobody waits for it.
+        self.set_timer()  # Watchers hear of the next one, also without a waiting consumer.
         return self.window.head()
 
     def join(self, count_max: int) -> Waiter:

@@ -19,7 +19,7 @@ _log = get_logger("queue.dispatcher")
 
 
 class Dispatchers:
-    """Told by address, so that whoever tells needs no dispatcher: a queue that nobody asked for has none."""
+    """Told by address, so that the caller needs no dispatcher: a queue without demand has none."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Dispatchers:
                 return queue
             await (
                 queue.load()
-            )  # Whoever waited for somebody else's load may find that it was forgotten since.
+            )  # A caller that waited for another one's load may find that it was forgotten since.
 
     def tell(self, address: QueueAddress, entries: Sequence[Entry]) -> None:
         queue = self._queues.get(address)

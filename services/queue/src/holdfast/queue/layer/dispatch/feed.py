@@ -72,5 +72,5 @@ def _left(queue: Dispatcher, message_id: str, event: Event) -> None:
     entry = queue.window.get(message_id)
     if entry is None or entry.key != event.key or entry.revision >= event.revision:
         return
-    if entry.place is not Place.HANDED:  # Whoever was handed it finds out by its own commit.
+    if entry.place is not Place.HANDED:  # The consumer that was handed it finds out by its own commit.
         queue.forget(message_id)

@@ -1,4 +1,4 @@
-"""A subscription: one consumer after the other in the same place of the line, with a bound on what it has unsettled."""
+"""A subscription: a consumer that keeps its place in the wait queue, with a bound on its unresolved deliveries."""
 
 import asyncio
 from contextlib import ExitStack
@@ -9,7 +9,7 @@ from holdfast.queue.layer.message.types import Delivery, DequeueOrder
 
 
 class Subscription:
-    """A stream of deliveries; holds back while `count_max` of them are neither settled nor expired."""
+    """A stream of deliveries; holds back while `count_max` of them are neither resolved nor expired."""
 
     def __init__(self, consumers: Consumers, order: DequeueOrder) -> None:
         self._consumers = consumers
@@ -37,7 +37,7 @@ class Subscription:
 
     async def _wait_for_room(self) -> None:
         while len(self._unsettled) >= self._order.count_max:
-            if self._order.wait_s == 0:  # Its client may read to the end before it settles anything.
+            if self._order.wait_s == 0:  # Its client may read to the end before it resolves anything.
                 raise NoMessages("no messages available")
             self._room.clear()
             await self._room.wait()
@@ -59,10 +59,10 @@ class Subscription:
         return deliveries
 
     def ended(self, message_id: str) -> None:
-        """A delivery of this stream was settled, or its time is over."""
+        """A delivery of this stream was resolved, or its time is over."""
         self._unsettled.discard(message_id)
         self._room.set()
 
     async def aclose(self) -> None:
-        """Nothing more is asked for. What was delivered stays with its consumer until it is settled or expires."""
+        """Nothing more is asked for. What was delivered stays with its consumer until it is resolved or expires."""
         self._stack.close()

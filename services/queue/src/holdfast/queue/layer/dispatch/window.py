@@ -112,7 +112,7 @@ class Window:
             self._add_waiting(entry, now_ms)
 
     def taken(self, entry: Entry, key: bytes, state: MessageState, revision: int) -> None:
-        """What was handed out is out now, also if it was offered or forgotten since: whoever claimed it had hung up."""
+        """What was handed out is out now, also if it was offered or forgotten since: its client had hung up."""
         known = self._entries.get(entry.message_id)
         if known is not None and known is not entry and known.revision >= revision:
             return

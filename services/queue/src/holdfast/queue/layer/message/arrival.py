@@ -1,4 +1,4 @@
-"""Arrivals: messages become durable in one commit, and then whoever waits is told."""
+"""Enqueue: messages become durable in one commit, and then the waiting consumers are notified."""
 
 import asyncio
 from collections.abc import Sequence
@@ -109,7 +109,7 @@ class Arrivals:
         try:
             revision = await self._store.commit(writes.batch)
         except asyncio.CancelledError:
-            # The commit may still happen, and then somebody has to be told.
+            # The commit may still happen, and then the consumers have to be told.
             self._dispatchers.spawn(self._tell_later(arrivals))
             raise
         except InvalidBatch as error:

@@ -95,7 +95,7 @@ class Deadlines:
             start = due[-1].key + b"\x00"
 
     async def _end(self, record: Record) -> int | None:
-        """Returns when to look at it again. One that somebody else has to decide on first holds up no other."""
+        """Returns when to look at it again. One that another process has to decide on first holds up no other."""
         try:
             return await self._endings.end_by_deadline(record)
         except StorageError:

@@ -15,7 +15,7 @@ DELIVERIES_PER_S_MAX = 1_000_000.0
 
 
 class Policies:
-    """Read and changed by whoever runs the queues."""
+    """Read and changed by the operators of the queues."""
 
     def __init__(self, store: Store, dispatchers: Dispatchers, visibility_s_max: int) -> None:
         self._store = store

@@ -120,7 +120,7 @@ def make_ready(writer: Writer, keys: Keys, message_id: str, state: MessageState)
     key = keys.ready(state.priority, state.visible_at_ms, message_id)
     writer.put(key, state.SerializeToString())
     if state.deadline_ms:
-        # Whoever ends it by its TTL knows nothing but its id, and must find it.
+        # The end by its TTL knows nothing but its id, and must find it.
         writer.put(keys.deadline(state.deadline_ms, message_id), key)
     return key
 
@@ -130,7 +130,7 @@ def claim(
 ) -> bytes:
     """A new delivery takes over from `before`, which may be an old one whose time is over."""
     leave(writer, keys, message_id, before)
-    # Whoever names this transaction later finds the delivery by this, also if the id was minted for it alone.
+    # A call that names this transaction later finds the delivery by this, also if the id was minted for it alone.
     writer.put(keys.held(state.txn_id, message_id), b"")
     return take(writer, keys, message_id, place, state)
 

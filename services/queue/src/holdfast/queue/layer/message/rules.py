@@ -113,7 +113,7 @@ def is_claim_right(claim: LeaseClaim, state: MessageState, now_ms: int) -> bool:
 
 
 def check_claim(claim: LeaseClaim, state: MessageState, now_ms: int) -> None:
-    """Refuse whoever does not hold this delivery, in the order clients rely on."""
+    """Refuse a caller that does not hold this delivery, in the order clients rely on."""
     if not _is_holder(claim, state):
         raise MessageLeaseMismatch("the message was delivered again or given back; this delivery is over")
     if state.expires_at_ms <= now_ms:

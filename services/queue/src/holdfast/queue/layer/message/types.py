@@ -1,4 +1,4 @@
-"""The nouns of the queue as its doors see them: orders that come in, messages and deliveries that go out."""
+"""The types of the queue as its protocols see them: orders that come in, messages and deliveries that go out."""
 
 from enum import Enum
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Records as the doors see them: times in Unix seconds, payloads with where they lie."""
+"""Records as the protocols see them: times in Unix seconds, payloads with where they lie."""
 
 from holdfast.common.clock import unix_s
 from holdfast.queue.layer.message import rules

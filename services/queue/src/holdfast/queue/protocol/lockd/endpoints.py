@@ -1,4 +1,4 @@
-"""All endpoints of the queue, for whoever serves them."""
+"""All endpoints of the queue, for the process that serves them."""
 
 from collections.abc import Sequence
 

@@ -2,7 +2,7 @@
 
 Behind every payload its delimiter goes out at once, so that a client sees the end of a message without waiting for
 the next one. A delivery counts as sent when more is asked for behind its last byte: then the client took what was
-before. One that was not is given back when the client goes away, ready for somebody else at once.
+before. One that was not is given back when the client goes away, ready for another consumer at once.
 """
 
 import asyncio

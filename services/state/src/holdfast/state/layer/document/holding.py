@@ -34,7 +34,7 @@ class Holding(NamedTuple):
 
 
 def read_holding(tx: Transaction, member: Member, claim: Claim, now_ms: int) -> Holding:
-    """Refuses whoever does not hold the lease at this moment."""
+    """Refuses a caller that does not hold the lease at this moment."""
     tx.prefetch(lambda: _reads(member, claim))
     lease = LEASES.get(tx, *member)
     document = DOCUMENTS.get(tx, *member) or NOTHING

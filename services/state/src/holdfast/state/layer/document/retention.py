@@ -1,4 +1,4 @@
-"""Documents of keys that nobody has used for long go as a removal takes them; what removals leave goes some time later.
+"""Documents of unused keys are removed; the records that removals leave are deleted some time later.
 
 Two walks. One over the leases: each key with a document has one, it is small, and its time is that of the last use. One over
 the list of removed documents. The lease of the key itself is forgotten by the leases service, once no document is left.

@@ -37,7 +37,7 @@ class StateService:
     # -- reads
 
     async def get_public(self, member: Member) -> View:
-        """What is committed, for everybody; never what somebody has staged."""
+        """What is committed, for every reader; never what is staged."""
         document = await DOCUMENTS.fetch(self._store, *member)
         return staging.committed_view(document or NOTHING)
 

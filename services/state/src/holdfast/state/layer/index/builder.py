@@ -165,7 +165,7 @@ class IndexBuilder:
         state = self._states.get(tx, namespace)
         progress = self._states.progress(tx, namespace)
         if state.phase != IndexState.BUILDING or progress.after_key != after_key:
-            return 0  # Somebody else was faster.
+            return 0  # Another process was faster.
         records = tx.get_many(keys)
         count = write_count = 0
         for key in keys:

@@ -104,7 +104,7 @@ class Planner:
         paths = paths_of(selector.field)
         if paths is None:
             return None
-        # An entry of an encrypted store is not authenticated: whoever can write to the store's files could forge it.
+        # An entry of an encrypted store is not authenticated: write access to the store's files could forge it.
         is_exact = not self._terms.is_hashed and not any(
             isinstance(segment, str) and array_index(segment) is not None
             for segment in selector.field.segments

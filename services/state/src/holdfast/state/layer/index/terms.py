@@ -112,7 +112,7 @@ class Terms:
         try:
             return self.of_document(parse_document(text))
         except InvalidDocument:
-            return ONLY_PARTIAL  # Nested too deep; whoever evaluates it decides.
+            return ONLY_PARTIAL  # Nested too deep; the evaluation of the document decides.
 
     def of_document(self, document: Value) -> frozenset[bytes]:
         if not isinstance(document, dict):

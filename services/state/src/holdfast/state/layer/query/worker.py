@@ -18,7 +18,7 @@ def main() -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # A server that died leaves its workers nothing to say.
     order_line = sys.stdin.buffer.readline()
     if not order_line:
-        return  # Whoever asked is gone.
+        return  # The caller is gone.
     order = json.loads(order_line)
     matcher = Matcher(selector_from_json(order["selector"]), now_ns=order["now_ns"])
     while line := sys.stdin.buffer.readline():

@@ -91,7 +91,7 @@ class Election:
             self._wake.set()
 
     async def released(self, leader_id: str, term: int) -> None:
-        """A leader or a candidate lets go: somebody should stand, and need not wait for the end of its lease."""
+        """A leader or a candidate lets go: another node should stand, and need not wait for the end of its lease."""
         await self._keeper.release(leader_id, term=term)
         self._wake.set()
 

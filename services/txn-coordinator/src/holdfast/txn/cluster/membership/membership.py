@@ -131,7 +131,7 @@ class Membership:
                 continue
 
     async def part(self) -> None:
-        """The way down: tell whoever can be told."""
+        """The way down: tell every member that can be reached."""
         self._is_away = True
         calls = [self._call(peer, LEAVE, {}, {LEAVE_FANOUT: "1"}) for peer in self.others]
         await asyncio.gather(*calls)

@@ -46,7 +46,7 @@ class RmRegistry:
         self._wake = asyncio.Event()
 
     def members_changed(self) -> None:
-        """Somebody may be new, and does not know yet where decisions for this store are brought to."""
+        """A member may be new, and does not know yet where decisions for this store are delivered to."""
         if set(self._others()) - self._told:
             self._wake.set()
 
@@ -54,7 +54,7 @@ class RmRegistry:
         return await _stored(self._table.backends())
 
     async def endpoints(self, backend_hash: str) -> tuple[str, ...]:
-        """Where a decision for this store is brought to; nowhere if nobody has registered for it."""
+        """Where a decision for this store is delivered to; nowhere if no resource manager is registered for it."""
         return await _stored(self._table.endpoints(backend_hash))
 
     async def change(self, change: Change, backend_hash: str, endpoint: str, *, is_replica: bool) -> Backend:

@@ -1,4 +1,4 @@
-"""Multipart bodies taken apart as they come in: bytes go in, the beginnings, contents and ends of parts come out.
+"""Multipart bodies parsed as they come in: bytes go in, the beginnings, contents and ends of parts come out.
 
     PREAMBLE --boundary--> LINE --line end--> HEAD --empty line--> CONTENT --boundary--> LINE ...
     PREAMBLE, CONTENT --boundary and two dashes--> EPILOGUE
