@@ -23,9 +23,6 @@ class TxnMetrics:
             return Timing(registry, f"holdfast.txn.{name}", help_text)
 
         self.decide = timing("decide", "From the params to end a transaction until everybody was told.")
-        self.apply = timing(
-            "apply", "From a recorded decision until the services of this island followed it."
-        )
         self.fanout = timing("fanout", "One round of a decision to other islands.")
         self.replay = timing("replay", "Replays of what is recorded.")
         self.sweep = timing("sweep", "One look at what is due.")
@@ -34,7 +31,7 @@ class TxnMetrics:
         )
         self._attempts = registry.counter(
             "holdfast.txn.fanout.attempts",
-            "Calls that brought a decision to others, by whom they went to and how they ended.",
+            "Calls that delivered a decision to other stores, by whom they went to and how they ended.",
             ("target", "result"),
         )
         self._retries = registry.counter(
@@ -48,7 +45,7 @@ class TxnMetrics:
         self._swept = {
             name: registry.counter(f"holdfast.txn.sweep.{name}", help_text).labels()
             for name, help_text in (
-                ("applied", "Decisions that the sweep brought to everybody."),
+                ("applied", "Decisions that the sweep delivered to every participant."),
                 ("failed", "Transactions that it could not go on with; they are due again."),
                 ("pending_expired", "Transactions that it rolled back because their time was over."),
                 ("cleanup_deleted", "Markers of ended transactions that it forgot."),
