@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 from hypothesis import HealthCheck, settings
 
+from holdfast.common.tracing import current_span
 from tests.conformance.backends import (
     BACKENDS,
     Backend,
@@ -33,6 +34,22 @@ settings.load_profile("patient")
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def no_span_is_left() -> Iterator[None]:
+    """Tests that run outside of any task share one context: what they leave in it must not reach the next."""
+    yield
+    current_span.set(None)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home without settings, where the test also stands."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture(scope="session")
