@@ -16,6 +16,7 @@ from holdfast.state.layer.index.summary import Summary
 from holdfast.state.layer.index.terms import ONLY_PARTIAL, Terms
 from holdfast.state.layer.index.text import add_entries
 from holdfast.state.layer.index.worker import summary_of
+from tests.infra.examples import examples
 from tests.service.state.query_cases import Cases
 
 NOW_NS = 1_700_000_000 * 10**9
@@ -34,7 +35,7 @@ def may_match(text: bytes, selector: Any, secret: bytes | None = None) -> bool:
 
 @pytest.mark.parametrize("secret", SECRETS)
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_summary_lets_everything_through_that_matches(secret: bytes | None, seed: int) -> None:
     cases = Cases(seed)
     text = cases.document()
@@ -46,7 +47,7 @@ def test_a_summary_lets_everything_through_that_matches(secret: bytes | None, se
 
 @pytest.mark.parametrize("secret", SECRETS)
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_tokens_give_the_entries_that_the_parsed_document_gives(secret: bytes | None, seed: int) -> None:
     text = Cases(seed).document()
     terms = Terms(secret)
