@@ -29,7 +29,7 @@ setup: $(VENV)/installed-dev ## Create .venv with everything that developing tak
 serve: $(VENV)/installed ## Run the plane on its embedded store, on loopback port 9341 (flags: make serve ARGS="--help").
 	@exec $(BIN)/holdfast serve $(ARGS)
 
-test-fast: setup ## Run the tests of the inner loop: within a minute, no server, no child process.
+test-fast: setup ## Run the unit tests, the inner loop: no server, no child process.
 	$(BIN)/python -m pytest -n 2 -m "not long" tests/unit $(ARGS)
 
 test: setup ## Run the tests, with a PostgreSQL and a Redis that are found or started (one: make test ARGS="-k name").
