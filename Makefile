@@ -19,7 +19,7 @@ PROTOC = for proto in $(PROTO); do out="$(1)/$${proto%%/holdfast/*}" && mkdir -p
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test test-all test-compose lint format types proto sync-client bench bench-against docs wheels image up down clean
+.PHONY: help setup serve test-fast test test-all test-compose lint format types proto sync-client bench bench-against docs wheels image up down clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +28,9 @@ setup: $(VENV)/installed-dev ## Create .venv with everything that developing tak
 
 serve: $(VENV)/installed ## Run the plane on its embedded store, on loopback port 9341 (flags: make serve ARGS="--help").
 	@exec $(BIN)/holdfast serve $(ARGS)
+
+test-fast: setup ## Run the unit tests, the inner loop: no server, no child process.
+	$(BIN)/python -m pytest -n 2 -m "not long" tests/unit $(ARGS)
 
 test: setup ## Run the tests, with a PostgreSQL and a Redis that are found or started (one: make test ARGS="-k name").
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not long and not compose" $(ARGS)

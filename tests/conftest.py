@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 from hypothesis import HealthCheck, settings
 
+from holdfast.common.tracing import current_span
 from tests.conformance.backends import (
     BACKENDS,
     Backend,
@@ -24,15 +25,33 @@ from tests.infra.redis import RedisServer, from_wheel, provide_redis
 _SERVED = pytest.StashKey[dict[str, str]]()
 
 # A busy machine is no defect: no property fails because it, or the making of its input, took long. What `make test`
-# tries is the same every time; `make test-all` searches on.
+# tries is the same every time and fifty examples where a test names no number; `make test-all` searches on.
 settings.register_profile("searching", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("patient", settings.get_profile("searching"), derandomize=True, database=None)
+settings.register_profile(
+    "patient", settings.get_profile("searching"), derandomize=True, database=None, max_examples=50
+)
 settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def no_span_is_left() -> Iterator[None]:
+    """Tests that run outside of any task share one context: what they leave in it must not reach the next."""
+    yield
+    current_span.set(None)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home without settings, where the test also stands."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

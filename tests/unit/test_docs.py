@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,15 +82,6 @@ def test_every_make_target_that_a_page_names_exists() -> None:
     named = {target for page in PAGES for code in typed(page) for target in MAKE.findall(code)}
 
     assert named - TARGETS == set()
-
-
-def test_bare_make_prints_every_target() -> None:
-    printed = subprocess.run(
-        ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-
-    assert set(MAKE.findall(printed.stdout)) >= TARGETS
-    assert {"serve", "test", "test-all", "lint", "types", "bench", "docs", "clean"} <= TARGETS
 
 
 def test_readme_names_the_two_commands_a_newcomer_needs() -> None:

@@ -32,8 +32,8 @@ from holdfast.storage.postgres.url import parse_url
 from holdfast.storage.retention import Retention
 from holdfast.txn.layer.port import Decision, Member
 from tests.conformance.backends import SMALL, Backend, disk_backend, memory_backend, postgres_backend
+from tests.infra.two_stores import on_database
 from tests.service.retention.kept_plane import ALWAYS, KeptPlane, claim
-from tests.unit.storage.two_stores import on_database
 
 KEY_S, DOCUMENT_S, TTL_S = 100.0, 300.0, 30
 RETENTION = Retention(KEY_S, DOCUMENT_S, ALWAYS)

@@ -2,8 +2,6 @@
 
 import errno
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -156,12 +154,3 @@ def test_ctrl_c_is_one_line_and_status_130(monkeypatch: pytest.MonkeyPatch) -> N
     result = CliRunner().invoke(app, ["store"])
 
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
-
-
-def test_the_entry_point_imports_nothing_heavy() -> None:
-    code = "import sys, holdfast.cli.main; print(*sys.modules)"
-
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-
-    heavy = {"fastapi", "pydantic", "sqlalchemy", "rocksdict", "uvicorn", "cryptography", "asyncio"}
-    assert heavy & set(loaded.split()) == set()

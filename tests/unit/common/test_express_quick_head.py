@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from holdfast.common.express.message import Request
 from holdfast.common.express.quick_head import RequestLines
 from holdfast.common.express.route import compile_table
+from tests.infra.examples import examples
 from tests.service.common.sample import Sample, request
 
 LINES = RequestLines(compile_table(Sample().router().routes), inline_body_bytes=100)
@@ -110,7 +111,7 @@ _fragments = st.sampled_from(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.lists(_fragments, min_size=1, max_size=8).map(b"".join))
 @example(b"POST /v1/echo HTTP/1.1\r\nHost: a\r\ncontent-length: 2\r\n\r\nab")
 def test_what_is_taken_means_the_same_to_the_parser(data: bytes) -> None:

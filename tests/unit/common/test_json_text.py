@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.common.errors import InvalidBody
 from holdfast.common.json_text import Compactor, compact
+from tests.infra.examples import examples
 
 
 class Refused(Exception):
@@ -205,7 +206,7 @@ borders = st.lists(st.integers(0, 1000), max_size=5)
 
 
 @given(document, borders)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_a_document_is_compacted_as_the_reference_does_it(text: bytes, places: list[int]) -> None:
     expected = Reference(text).compact()
 
@@ -214,7 +215,7 @@ def test_a_document_is_compacted_as_the_reference_does_it(text: bytes, places: l
 
 
 @given(document)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_compacted_document_means_the_same_and_stays_as_it_is(text: bytes) -> None:
     once = compact(text)
 
@@ -223,7 +224,7 @@ def test_a_compacted_document_means_the_same_and_stays_as_it_is(text: bytes) -> 
 
 
 @given(st.one_of(broken, st.binary(max_size=12)), borders)
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=examples(800), deadline=None)
 @example(b"1 2", [])
 @example(b"[1 2]", [])
 @example(b'{"a":1,}', [])

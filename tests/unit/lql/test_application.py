@@ -11,6 +11,7 @@ from holdfast.lql.application import apply_mutations
 from holdfast.lql.document import Value, encode_document, parse_document
 from holdfast.lql.errors import InvalidDocument, InvalidMutations, MutationFailed
 from holdfast.lql.mutation import Mode
+from tests.infra.examples import examples
 from tests.unit.lql.strategies import DOCUMENTS
 
 NOW_NS = 1_741_000_000_000_000_001
@@ -57,7 +58,7 @@ def expression(path: list[str], change: str) -> str:
     return f"rm:{pointer}" if change == "rm" else f"{pointer}{change}"
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(DOCUMENTS, st.lists(st.tuples(PATHS, CHANGES), min_size=1, max_size=5), st.booleans())
 def test_mutations_do_what_a_dict_would_do(
     document: dict[str, Value], changes: list[tuple[list[str], str]], spaced: bool

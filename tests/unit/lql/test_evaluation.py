@@ -25,6 +25,7 @@ from holdfast.lql.selector import (
 )
 from holdfast.lql.selector_json import selector_from_json_text
 from holdfast.lql.selector_text import parse_selector
+from tests.infra.examples import examples
 from tests.unit.lql.strategies import DOCUMENTS, SELECTORS
 
 Comparable = TypeVar("Comparable", Fraction, datetime)
@@ -134,7 +135,7 @@ def plain_compare(name: str, first: Comparable, second: Comparable) -> bool:
     }[name]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(SELECTORS, DOCUMENTS)
 def test_evaluation_is_what_the_plain_rules_say(selector: Selector, document: dict[str, Value]) -> None:
     assert Matcher(selector, now_ns=NOW_NS).matches(document) == plain_matches(selector, document)

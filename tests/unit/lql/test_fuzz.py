@@ -13,6 +13,7 @@ from holdfast.lql.mutation import Mode
 from holdfast.lql.selector_json import Json, selector_from_json, selector_to_json
 from holdfast.lql.selector_text import parse_selector
 from holdfast.lql.selector_url import selector_from_parameters
+from tests.infra.examples import examples
 
 PIECES = st.sampled_from(
     ["and", "or", "not", "eq", "range", "in", "exists", "contains", "date", "field", "value", "any", "gte", "f", "v", "0", "7",
@@ -29,7 +30,7 @@ NODES: st.SearchStrategy[Json] = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(TEXTS)
 def test_any_selector_text_is_answered(text: str) -> None:
     with suppress(LqlError):
@@ -52,7 +53,7 @@ def test_any_json_is_answered(node: Json) -> None:
         assert matches(selector_from_json(node), {"a": 1}, now_ns=0) in (True, False)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(st.lists(TEXTS, max_size=3), st.sampled_from(Mode))
 def test_any_mutations_are_answered_with_json(expressions: list[str], mode: Mode) -> None:
     with suppress(LqlError):
@@ -60,7 +61,7 @@ def test_any_mutations_are_answered_with_json(expressions: list[str], mode: Mode
         assert isinstance(json.loads(changed), dict)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.sampled_from([*'{}[],:"\\ax1. \n', '"a"', '"a":']), max_size=20).map("".join))
 def test_any_bytes_as_a_document_are_answered(text: str) -> None:
     with suppress(LqlError):

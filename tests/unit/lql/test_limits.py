@@ -4,8 +4,10 @@ No duration is asserted. What was quadratic would run into the timeout.
 """
 
 import json
+from collections.abc import Mapping
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from holdfast.lql.application import apply_mutations
 from holdfast.lql.document import parse_document
@@ -93,6 +95,19 @@ DOCUMENTS = {
     "open arrays": '{"a":' + "[" * SIZE,
     "quotes": '{"a":' + '"' * SIZE,
 }
+
+
+def with_documents(cases: Mapping[str, object]) -> list[ParameterSet]:
+    """Every case on every document; of these a third, with every case and every document in it, is not `long`."""
+    return [
+        pytest.param(
+            case, document, id=f"{name}-{kind}", marks=[pytest.mark.long] if (row + column) % 3 else []
+        )
+        for row, (name, case) in enumerate(cases.items())
+        for column, (kind, document) in enumerate(DOCUMENTS.items())
+    ]
+
+
 SELECTORS = {
     "descend": "/" + ".../" * 15 + "x=1",
     "descend and step": "/" + ".../**/" * 7 + "x=1",
@@ -106,9 +121,8 @@ SELECTORS = {
 }
 
 
-@pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS.keys())
-@pytest.mark.parametrize("text", SELECTORS.values(), ids=SELECTORS.keys())
-def test_evaluation_ends(document: str, text: str) -> None:
+@pytest.mark.parametrize(("text", "document"), with_documents(SELECTORS))
+def test_evaluation_ends(text: str, document: str) -> None:
     try:
         value = parse_document(document)
     except LqlError:
@@ -131,9 +145,8 @@ MUTATIONS = {
 }
 
 
-@pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS.keys())
-@pytest.mark.parametrize("expressions", MUTATIONS.values(), ids=MUTATIONS.keys())
-def test_mutation_ends(document: str, expressions: list[str]) -> None:
+@pytest.mark.parametrize(("expressions", "document"), with_documents(MUTATIONS))
+def test_mutation_ends(expressions: list[str], document: str) -> None:
     try:
         changed = apply_mutations(document.encode(), expressions, now_ns=0)
     except LqlError as error:

@@ -6,15 +6,14 @@ import pytest
 
 from holdfast.leases.layer.claim import LeaseRequired
 from holdfast.state.layer.attachment.records import ATTACHMENTS_PER_KEY_MAX
-from holdfast.state.layer.attachment.service import Selector, Upload
+from holdfast.state.layer.attachment.service import Upload
 from holdfast.state.layer.document.holding import STAGED_BYTES_MAX
-from holdfast.state.layer.document.staging import ANYTHING
 from holdfast.state.layer.errors import AttachmentTooLarge, TooManyAttachments, TransactionTooLarge
 from holdfast.storage.intake import INLINE_BYTES_MAX
 from holdfast.storage.keys import unpack
 from holdfast.storage.port import RANGE_LIMIT_MAX, Store
-from holdfast.txn.layer.port import Decision, Member
-from tests.unit.state.conftest import Plane
+from holdfast.txn.layer.port import Member
+from tests.infra.document_plane import Plane
 
 A, B = Member("default", "a"), Member("default", "b")
 LARGE = b"0123456789abcdef" * (INLINE_BYTES_MAX // 8)
@@ -37,82 +36,6 @@ async def tables(store: Store) -> dict[str, int]:
 async def blobs(store: Store) -> int:
     await store.blobs.sweep(grace_s=-10)
     return len([info async for info in store.blobs.list()])
-
-
-async def test_small_and_large_ones_are_published_with_their_transaction(everywhere: Plane) -> None:
-    plane = everywhere
-    claim = await plane.acquire(A)
-
-    await plane.attach(A, claim, "small", b"one")
-    await plane.attach(A, claim, "large", LARGE)
-    await plane.attach(A, claim, "empty", b"")
-    public_before = await plane.names(A)
-    mine = await plane.download(A, "large", claim), await plane.download(A, "small", claim)
-    await plane.release(A, claim)
-
-    assert public_before == []
-    assert mine == (LARGE, b"one")
-    assert await plane.names(A) == ["empty", "large", "small"]
-    assert [await plane.download(A, name) for name in ("small", "large", "empty")] == [b"one", LARGE, b""]
-    assert await tables(plane.store) == {"att": 3, "attdata": 1}
-    assert await blobs(plane.store) == 1
-
-
-async def test_a_rollback_leaves_nothing_of_them(everywhere: Plane) -> None:
-    plane = everywhere
-    claim = await plane.acquire(A)
-    await plane.attach(A, claim, "kept", b"one")
-    await plane.release(A, claim)
-    claim = await plane.acquire(A)
-
-    await plane.attach(A, claim, "kept", LARGE)
-    await plane.attach(A, claim, "new", b"two")
-    await plane.attach(A, claim, "new", b"three")
-    await plane.release(A, claim, Decision.ROLLBACK)
-
-    assert await plane.names(A) == ["kept"]
-    assert await plane.download(A, "kept") == b"one"
-    assert await tables(plane.store) == {"att": 1, "attdata": 1}
-    assert await blobs(plane.store) == 0
-
-
-async def test_what_is_replaced_or_deleted_leaves_no_content_behind(everywhere: Plane) -> None:
-    plane = everywhere
-    claim = await plane.acquire(A)
-    for name in ("a", "b", "c"):
-        await plane.attach(A, claim, name, b"one")
-    await plane.attach(A, claim, "d", LARGE)
-    await plane.release(A, claim)
-    claim = await plane.acquire(A)
-
-    await plane.attach(A, claim, "a", LARGE)
-    await plane.attach(A, claim, "b", b"two")
-    await plane.attachments.delete(A, claim, Selector("c", ""))
-    await plane.attachments.delete(A, claim, Selector("d", ""))
-    await plane.release(A, claim)
-
-    assert await plane.names(A) == ["a", "b"]
-    assert await tables(plane.store) == {"att": 2, "attdata": 1}
-    assert await blobs(plane.store) == 1
-
-
-async def test_a_removal_takes_all_of_them(everywhere: Plane) -> None:
-    plane = everywhere
-    claim = await plane.acquire(A)
-    await plane.update(A, claim, b"1")
-    await plane.attach(A, claim, "a", b"one")
-    await plane.attach(A, claim, "b", LARGE)
-    await plane.release(A, claim)
-    claim = await plane.acquire(A)
-
-    await plane.attach(A, claim, "c", b"one")
-    await plane.state.remove(A, claim, ANYTHING)
-    await plane.attach(A, claim, "d", b"one")
-    await plane.release(A, claim)
-
-    assert await plane.names(A) == []
-    assert await tables(plane.store) == {}
-    assert await blobs(plane.store) == 0
 
 
 async def test_an_upload_that_breaks_off_stages_nothing(plane: Plane) -> None:

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from holdfast.lql.document import parse_document
 from holdfast.lql.evaluation import matches
-from holdfast.lql.selector_json import selector_from_json
+from holdfast.lql.selector_json import Json, selector_from_json
 from holdfast.state.layer.index import summary as index_summary
 from holdfast.state.layer.index.plan import Planner
 from holdfast.state.layer.index.summary import Summary
 from holdfast.state.layer.index.terms import ONLY_PARTIAL, Terms
 from holdfast.state.layer.index.text import add_entries
 from holdfast.state.layer.index.worker import summary_of
+from tests.infra.examples import examples
 from tests.service.state.query_cases import Cases
 
 NOW_NS = 1_700_000_000 * 10**9
@@ -34,7 +35,7 @@ def may_match(text: bytes, selector: Any, secret: bytes | None = None) -> bool:
 
 @pytest.mark.parametrize("secret", SECRETS)
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_summary_lets_everything_through_that_matches(secret: bytes | None, seed: int) -> None:
     cases = Cases(seed)
     text = cases.document()
@@ -46,7 +47,7 @@ def test_a_summary_lets_everything_through_that_matches(secret: bytes | None, se
 
 @pytest.mark.parametrize("secret", SECRETS)
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_tokens_give_the_entries_that_the_parsed_document_gives(secret: bytes | None, seed: int) -> None:
     text = Cases(seed).document()
     terms = Terms(secret)
@@ -61,9 +62,11 @@ def test_tokens_give_the_entries_that_the_parsed_document_gives(secret: bytes | 
 def test_terms_that_the_document_does_not_have_are_mostly_kept_out() -> None:
     text = compact({"status": "open", "rows": [{"id": number} for number in range(5000)]})
 
-    passed = sum(
-        may_match(text, {"eq": {"field": "/status", "value": f"other-{number}"}}) for number in range(50)
-    )
+    terms = Terms(None)
+    summary = Summary(summary_of(terms, text))
+    planner = Planner(terms, now_ns=NOW_NS)
+    others: list[Json] = [{"eq": {"field": "/status", "value": f"other-{number}"}} for number in range(50)]
+    passed = sum(summary.may_match(planner.plan(selector_from_json(other))) for other in others)
 
     assert passed < 10
 

@@ -18,7 +18,7 @@ from holdfast.storage.key_json import key_from_json, key_to_json
 from holdfast.storage.keys import Element, pack
 from holdfast.storage.opening import open_store
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import VALUE_BYTES_MAX, Batch, BlobRef, Store
+from holdfast.storage.port import Batch, BlobRef, Store
 from holdfast.storage.transfer import LINE_BYTES_MAX, TransferSummary, export_lines, import_lines
 
 PLAIN = StoreOptions(journal_segment_bytes=1 << 20, free_bytes_min=0)
@@ -73,29 +73,6 @@ async def test_plain_and_encrypted_stores_exchange_records(
 
         assert await values_of(target) == await values_of(source)
         assert summary == TransferSummary(target.revision, records=1201)
-
-
-async def test_the_largest_value_travels_between_encrypted_stores(postgres_url: str) -> None:
-    from_options, to_options = sealed(os.urandom(32)), sealed(os.urandom(32))
-    async with open_store("mem://", from_options) as source, open_store(postgres_url, to_options) as target:
-        await source.commit(Batch(puts={b"large": os.urandom(VALUE_BYTES_MAX)}))
-
-        await import_lines(target, await export(source, from_options.keyring), keyring=to_options.keyring)
-
-        assert await values_of(target) == await values_of(source)
-
-
-async def test_blobs_travel_between_backends(postgres_url: str, tmp_path: Path) -> None:
-    async with (
-        open_store(f"disk://{tmp_path / 'a'}", PLAIN) as source,
-        open_store(postgres_url, PLAIN) as target,
-    ):
-        refs = [await put_blob(source, b"k%d" % n, content) for n, content in enumerate((BIG, b"x", b""))]
-
-        await import_lines(target, await export(source))
-        await target.blobs.sweep(grace_s=-60)
-
-        assert [await read_blob(target, ref) for ref in refs] == [BIG, b"x", b""]
 
 
 async def test_sealed_blobs_travel_to_a_store_with_the_same_root_keys() -> None:

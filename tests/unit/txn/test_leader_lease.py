@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from holdfast.txn.cluster.election.leader_lease import LeaderLease
 from holdfast.txn.cluster.election.terms import NO_TERM, Term
 from holdfast.txn.cluster.errors import LeaderRefusal, TcLeaseActive, TcTermStale
+from tests.infra.examples import examples
 
 TTL_MS = 1000
 A, B = "node-a", "node-b"
@@ -200,5 +201,5 @@ class Peers(RuleBasedStateMachine):
             assert len(followed) == len(set(followed)), f"term {term}: {followers}"
 
 
-Peers.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+Peers.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=40, deadline=None)
 test_any_order_of_events_keeps_one_leader_per_term = Peers.TestCase

@@ -17,11 +17,13 @@ from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 from tests.infra.gateway import LOOPBACK, gateway_before, url_of, with_identity
 from tests.infra.split import split_services
+from tests.wire.lockd.asgi_cases import ASGI_CASES
 
 # What runs always; the rest of these ways is for `make test-all`. Through a gateway goes a waiting and a plain kind of
-# route, to two nodes what waits for leases and what streams.
+# route, to two nodes what waits for leases and what streams; over plain ASGI one case for each route (`asgi_cases`).
 ALWAYS = {
     "gateway": ["test_leases", "test_coordinators", "test_keepalive_batch"],
+    "asgi": ["test_queue_streams"],
     "nodes": ["test_leases", "test_queue_streams"],
     "split": [],
 }
@@ -30,10 +32,18 @@ ALWAYS = {
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
-            way = str(item.callspec.params.get("wire"))
-            if item.path.stem not in ALWAYS.get(way, [item.path.stem]):
-                item.add_marker(pytest.mark.long)
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and not _runs_always(item):
+            item.add_marker(pytest.mark.long)
+
+
+def _runs_always(item: pytest.Function) -> bool:
+    way = str(item.callspec.params.get("wire"))
+    is_of_asgi = way == "asgi" and _case(item) in ASGI_CASES.values()
+    return is_of_asgi or item.path.stem in ALWAYS.get(way, [item.path.stem])
+
+
+def _case(item: pytest.Function) -> str:
+    return f"{item.path.stem}::{item.originalname}"
 
 
 class Lease(NamedTuple):
@@ -223,5 +233,15 @@ async def wire(request: pytest.FixtureRequest) -> AsyncIterator[Wire]:
         services_url = url_of(server)
         if request.param == "gateway":
             server = await stack.enter_async_context(gateway_before(services_url))
-        client = httpx.AsyncClient(base_url=url_of(server), timeout=20, verify=False)
+        called: set[str] = set()
+
+        async def note(request: httpx.Request) -> None:
+            called.add(f"{request.method} {request.url.path}")
+
+        client = httpx.AsyncClient(
+            base_url=url_of(server), timeout=20, verify=False, event_hooks={"request": [note]}
+        )
         yield Wire(await stack.enter_async_context(client), [services_url])
+        if request.param == "asgi":
+            shown = {route for route, case in ASGI_CASES.items() if case == _case(request.node)}
+            assert shown <= called, f"asgi_cases names this test for {shown - called}"

@@ -1,14 +1,11 @@
 """`holdfast bench`: the operations it drives, and what it makes of the measurements."""
 
-import asyncio
 import json
-from contextlib import suppress
 from itertools import islice
 
 import pytest
-from typer.testing import CliRunner
 
-from holdfast.cli.bench.command import app, members_of, text_of
+from holdfast.cli.bench.command import members_of, text_of
 from holdfast.cli.bench.load import (
     ATTACHMENT,
     DOCUMENT,
@@ -130,17 +127,6 @@ def test_only_plain_addresses_are_driven() -> None:
         drive(Server("https://127.0.0.1:1", None), "read", concurrency=1, seconds=0.1, keys=1)
 
 
-@pytest.mark.parametrize("kind", ["lock", "attachments"])
-def test_a_short_run_prints_all_its_figures_as_json(kind: str) -> None:
-    result = CliRunner().invoke(app, [kind, "-c", "2", "-s", "0.2", "--keys", "10", "--output", "json"])
-
-    assert result.exit_code == 0, result.output
-    members = json.loads(result.stdout)
-    assert members["operations"] > 0
-    assert members["raw_syncs_per_s"] > 0
-    assert 0 < members["syncs_per_commit"] <= 1
-
-
 async def test_the_load_is_spread_over_so_many_keys() -> None:
     load = Load(LoadJob("127.0.0.1", 1, "lock", concurrency=3, seconds=1.0, keys=10))
 
@@ -149,31 +135,3 @@ async def test_the_load_is_spread_over_so_many_keys() -> None:
     assert sorted(key for share in shares for key in share) == sorted(
         key_name(number) for number in range(10)
     )
-
-
-async def test_so_many_operations_are_under_way_at_once() -> None:
-    waiting: list[asyncio.StreamWriter] = []
-    is_full = asyncio.Event()
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Nobody is answered before three ask at once."""
-        while await reader.readuntil(b"\r\n\r\n"):
-            waiting.append(writer)
-            if len(waiting) == 3:
-                is_full.set()
-            await is_full.wait()
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-
-    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            await answer(reader, writer)
-        writer.close()
-
-    async with await asyncio.start_server(served, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        load = Load(LoadJob("127.0.0.1", port, "echo", concurrency=3, seconds=0.1, keys=1))
-
-        result = await load.run()
-
-    assert len(set(waiting)) == 3
-    assert result.operations > 0

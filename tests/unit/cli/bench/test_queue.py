@@ -3,14 +3,11 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from holdfast.cli.bench.command import app
 from holdfast.cli.bench.load import LoadResult
-from holdfast.cli.bench.measure import Run, Server
-from holdfast.cli.bench.queue.command import _fill, members_of, text_of
-from holdfast.cli.bench.queue.operations import BATCH, PAYLOAD, batch_life, message_life
-from tests.unit.client.fake_plane import fake_plane, reply
+from holdfast.cli.bench.measure import Run
+from holdfast.cli.bench.queue.command import members_of, text_of
+from holdfast.cli.bench.queue.operations import BATCH, batch_life, message_life
 
 META = b'{"message":{"queue":"%b","message_id":"m%d","lease_id":"L","txn_id":"T","fencing_token":1,"meta_etag":"e"}}\n'
 
@@ -77,24 +74,3 @@ def test_what_can_not_be_known_is_told_as_unknown() -> None:
     members = members_of(runs, run_of(10, cpu_s=None), 1_000.0, concurrency=1, waiting=0)
 
     assert text_of(members).count("unknown") == 6
-
-
-def test_a_short_run_prints_all_its_figures_as_json() -> None:
-    words = ["queue", "-c", "2", "-s", "0.3", "--waiting", "10", "--output", "json"]
-
-    result = CliRunner().invoke(app, words)
-
-    assert result.exit_code == 0, result.output
-    members = json.loads(result.stdout)
-    assert all(members[name]["messages"] > 0 for name in ("single", "subscribe", "batch"))
-    assert members["wake"]["wakes"] > 0
-
-
-def test_so_many_messages_wait_before_the_first_load() -> None:
-    with fake_plane() as (plane, url):
-        path = "/v1/queue/enqueueBatch"
-        plane.then(path, *[reply(200, messages=[])] * 10)
-
-        _fill(Server(url, None), 1_234)
-
-        assert sum(request.body.count(PAYLOAD) for request in plane.at(path)) == 1_234

@@ -16,8 +16,8 @@ from holdfast.client import (
 )
 from holdfast.client.queue.delivery import Claim, ServerClock, reason_of
 from holdfast.client.wire.call import Answer, Members
-from tests.unit.client.deliveries import STATE, message
-from tests.unit.client.player import Player, answer
+from tests.infra.deliveries import STATE, message
+from tests.infra.player import Player, answer
 
 NOT_FOUND: dict[str, Any] = {"error": "not_found", "detail": "message already removed"}
 MISMATCH: dict[str, Any] = {"error": "queue_message_lease_mismatch", "detail": "queue message lease mismatch"}

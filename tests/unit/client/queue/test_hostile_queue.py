@@ -18,8 +18,8 @@ from holdfast.client.queue.multipart import StreamEnd
 from holdfast.client.queue.opening import Opening
 from holdfast.client.wire.call import Answer, Call, Members
 from holdfast.client.wire.flow import Channel, Flow
-from tests.unit.client.deliveries import BOUNDARY, END, message, parts
-from tests.unit.client.player import Player
+from tests.infra.deliveries import BOUNDARY, END, message, parts
+from tests.infra.player import Player
 from tests.unit.client.session.test_hostile_server import HEADERS, STATUSES, VALUES
 
 NAMES = st.sampled_from(

@@ -18,7 +18,7 @@ from holdfast.client.queue.multipart import (
     framed,
     framed_batch,
 )
-from tests.unit.client.deliveries import BOUNDARY, END, MESSAGE_ID, parts
+from tests.infra.deliveries import BOUNDARY, END, MESSAGE_ID, parts
 
 
 def events(reader: DeliveryReader) -> list[Event]:

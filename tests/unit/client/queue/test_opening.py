@@ -6,7 +6,7 @@ from holdfast.client import QueueChange, QueueEmpty, RequestRefused, TransportFa
 from holdfast.client.queue.events import ChangeReader
 from holdfast.client.queue.opening import Opening
 from holdfast.client.wire.call import Answer, Call
-from tests.unit.client.player import Player, answer
+from tests.infra.player import Player, answer
 
 
 def opening(*script: Answer | Exception, retries: int | None = None) -> tuple[Opening, Player]:

@@ -14,7 +14,7 @@ from holdfast.client.errors import (
 )
 from holdfast.client.session.acquisition import Acquisition
 from holdfast.client.wire.call import Answer
-from tests.unit.client.player import Player, answer
+from tests.infra.player import Player, answer
 
 WANTED = Acquisition(namespace="default", key="orders", owner="me", correlation_id="c", block_s=10.0)
 

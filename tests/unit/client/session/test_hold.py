@@ -10,7 +10,7 @@ from holdfast.client.options import ClientOptions
 from holdfast.client.session.hold import Hold
 from holdfast.client.session.lease import Lease
 from holdfast.client.wire.call import Answer, Call
-from tests.unit.client.player import Player, answer
+from tests.infra.player import Player, answer
 
 GRANT: dict[str, Any] = {
     "namespace": "default",

@@ -15,7 +15,7 @@ from holdfast.client.session.hold import Hold
 from holdfast.client.session.lease import Lease
 from holdfast.client.wire.call import Answer
 from holdfast.client.wire.flow import Flow
-from tests.unit.client.player import Player
+from tests.infra.player import Player
 
 NAMES = st.sampled_from(
     [

@@ -9,7 +9,7 @@ from holdfast.client.options import ClientOptions
 from holdfast.client.session.hold import Hold
 from holdfast.client.session.keepalive_batch import KeepaliveBatches, NotBatched
 from holdfast.client.session.lease import Lease
-from tests.unit.client.player import Player, answer
+from tests.infra.player import Player, answer
 
 NOT_FOUND = answer(404)
 ENDS: dict[str, Any] = {"expires_at_unix": 1794787260}

@@ -5,7 +5,7 @@ import pytest
 from holdfast.client.errors import TransportFailed, TransportTimedOut
 from holdfast.client.wire.body import Body
 from holdfast.client.wire.call import Answer, Call
-from tests.unit.client.player import Player, answer
+from tests.infra.player import Player, answer
 
 CALL = Call("POST", "/v1/get")
 
