@@ -22,7 +22,10 @@ _COMMANDS = {
     "store": ("holdfast.cli.store.command", "Back up, restore, verify, export, import and tend a store."),
     "lql": ("holdfast.cli.lql", "Try the query language on documents; run its vectors."),
     "client": ("holdfast.cli.client.command", "Leases and documents of a running plane."),
-    "queue": ("holdfast.cli.queue.command", "Queues of a running plane: send, take and acknowledge messages."),
+    "queue": (
+        "holdfast.cli.queue.command",
+        "Queues of a running plane: send, take and acknowledge messages.",
+    ),
     "txn": ("holdfast.cli.txn", "Transactions of a running plane: prepare, decide, replay, list."),
     "tc": ("holdfast.cli.tc.command", "The nodes that decide transactions together, and whom they trust."),
     "namespace": ("holdfast.cli.namespace", "How a namespace of a running plane is searched."),
