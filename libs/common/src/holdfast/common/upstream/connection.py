@@ -70,6 +70,8 @@ class Connection(asyncio.Protocol):
         self._phase = _IDLE
         # Of the exchange that runs: a stream may still come in when its head was told long ago.
         self._waiter: asyncio.Future[UpstreamAnswer] | None = None
+        # An answer that came when its caller was cancelled and had not learnt of it: it may grant something.
+        self._late: tuple[asyncio.Future[UpstreamAnswer], UpstreamAnswer] | None = None
         self._sender: asyncio.Task[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._is_reading_paused = False
@@ -129,6 +131,7 @@ class Connection(asyncio.Protocol):
 
     def give_up(self, waiter: "asyncio.Future[UpstreamAnswer]") -> None:
         """Drop the call of this future. If it is over, the connection may serve another one already: that goes on."""
+        self._late = None
         if waiter is self._waiter:
             self.abort()
 
@@ -136,6 +139,11 @@ class Connection(asyncio.Protocol):
         """For a caller that stopped waiting: the answer if it comes all the same. None: the call was over before."""
         if waiter.done() and not waiter.cancelled():
             return waiter
+        late, self._late = self._late, None
+        if late is not None and late[0] is waiter:
+            coming: asyncio.Future[UpstreamAnswer] = self._loop.create_future()
+            coming.set_result(late[1])
+            return coming
         if waiter is not self._waiter or self._phase not in (_HEAD, _BODY):
             return None
         self._waiter = self._loop.create_future()
@@ -339,7 +347,7 @@ class Connection(asyncio.Protocol):
             size_bytes=None if self._is_chunked else self._size_bytes,
             trailers=self._trailers,
         )
-        _tell(self._waiter, answer)
+        self._tell(self._waiter, answer)
 
     def on_body(self, body: bytes) -> None:
         self._quiet_bytes = 0
@@ -395,9 +403,12 @@ class Connection(asyncio.Protocol):
             self._phase = _IDLE
             self._keeper.release(self)
         if answer is not None:
-            _tell(waiter, answer)
+            self._tell(waiter, answer)
 
-
-def _tell(waiter: "asyncio.Future[UpstreamAnswer] | None", answer: UpstreamAnswer) -> None:
-    if waiter is not None and not waiter.done():
-        waiter.set_result(answer)
+    def _tell(self, waiter: "asyncio.Future[UpstreamAnswer] | None", answer: UpstreamAnswer) -> None:
+        if waiter is None:
+            return
+        if not waiter.done():
+            waiter.set_result(answer)
+        elif waiter.cancelled():
+            self._late = waiter, answer
