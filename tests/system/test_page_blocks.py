@@ -35,6 +35,7 @@ NOT_RUN = {
     ("CONTRIBUTING.md", "make test"): _THIS,
     ("CONTRIBUTING.md", "make lint types"): "checks the code, not the program; .ci/run calls it",
     ("docs/how-to/run-the-tests.md", "make test"): _THIS,
+    ("docs/how-to/run-the-tests.md", "make test-fast"): _THIS,
     ("docs/how-to/run-the-tests.md", 'make test ARGS="tests/conformance -k watch"'): _THIS,
     ("docs/how-to/containers.md", "make image"): _ENGINE,
     (
