@@ -97,7 +97,12 @@ class SplitPlane:
         return pid
 
     async def restart(self, role: Role, failpoints: str = "", number: int = 0) -> None:
-        """Kill it if it lives, and wait until it is back."""
+        """Kill it if it lives, and wait until it is back.
+
+        No call that the gateway still repeats for an earlier test may meet the failpoints of this one.
+        """
+        if failpoints:
+            await self.until(self._has_finished, HEAL_S)
         self.kill(role, number)
         self.start(role, failpoints, number)
         await self.ready(role, number)
@@ -137,6 +142,11 @@ class SplitPlane:
             for process in self._processes.values():
                 process.kill()
                 process.join()
+
+    async def _has_finished(self) -> bool:
+        """Whether the gateway repeats and gives back nothing any more."""
+        page = (await self.client.get("/metrics")).text
+        return "holdfast_gateway_unfinished 0" in page.splitlines()
 
     async def _answers(self, role: Role, number: int, path: str) -> bool:
         assert self.is_alive(role, number), f"{role} has died"
