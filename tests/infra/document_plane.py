@@ -1,8 +1,7 @@
 """Leases, documents and attachments wired together over a store."""
 
 from holdfast.common.clock import FakeClock, SteadyClock
-from holdfast.leases.layer.claim import Claim
-from holdfast.leases.layer.grant import AcquireParams
+from holdfast.leases.layer.grant import AcquireParams, Claim
 from holdfast.leases.layer.service import LeaseService
 from holdfast.state.layer.attachment.service import Attached, AttachmentService, Selector, Upload
 from holdfast.state.layer.document.mutation import MutationService

@@ -7,7 +7,7 @@ from typing import Final
 from fastapi import FastAPI
 
 from holdfast.common.app import parts_of
-from holdfast.common.express.hooks import Identify
+from holdfast.common.express.execution import Identify
 from holdfast.common.express.limits import DEFAULT_LIMITS, Limits
 from holdfast.common.internal_identity import Verifier, identify_with, internal_keys
 from holdfast.common.listener import Listener

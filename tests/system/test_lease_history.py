@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.leases.layer import rules as lease_rules
-from holdfast.leases.layer.claim import Claim
+from holdfast.leases.layer.grant import Claim
 from holdfast.leases.layer.records import LEASES
 from holdfast.leases.layer.records_pb2 import Lease
 from holdfast.state.layer.document import holding as state_holding

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.clock import FakeClock
-from holdfast.leases.layer.claim import Claim, LeaseExpired, LeaseRequired
-from holdfast.leases.layer.errors import Waiting
-from holdfast.leases.layer.grant import AcquireParams
+from holdfast.leases.layer.errors import LeaseExpired, LeaseRequired, Waiting
+from holdfast.leases.layer.grant import AcquireParams, Claim
 from holdfast.leases.layer.service import LeaseService
 from holdfast.storage.disk.clock_mark import open_mark
 from holdfast.storage.disk.store import open_disk

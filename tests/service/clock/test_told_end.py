@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.common.clock import FakeClock
 from holdfast.common.ids import new_xid
-from holdfast.leases.layer.claim import Claim, LeaseExpired
-from holdfast.leases.layer.grant import AcquireParams
+from holdfast.leases.layer.errors import LeaseExpired
+from holdfast.leases.layer.grant import AcquireParams, Claim
 from holdfast.queue.layer.errors import MessageLeaseExpired, NoMessages
 from holdfast.queue.layer.message.records import member_of_state
 from holdfast.queue.layer.message.types import ExtendOrder, StateClaim

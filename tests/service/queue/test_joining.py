@@ -4,8 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast.leases.layer.claim import Claim
-from holdfast.leases.layer.grant import Grant
+from holdfast.leases.layer.grant import Claim, Grant
 from holdfast.leases.layer.records import LEASES
 from holdfast.queue.layer.errors import MessageLeaseMismatch, MessageNotFound, NoMessages
 from holdfast.queue.layer.message.records import member_of_state

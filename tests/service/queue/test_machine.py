@@ -17,8 +17,7 @@ from hypothesis.stateful import (
 )
 
 from holdfast.common.errors import HoldfastError
-from holdfast.leases.layer.claim import Claim
-from holdfast.leases.layer.grant import AcquireParams
+from holdfast.leases.layer.grant import AcquireParams, Claim
 from holdfast.leases.layer.records import held_key, held_range
 from holdfast.queue.layer.errors import MessageLeaseExpired, MessageLeaseMismatch, MessageNotFound, NoMessages
 from holdfast.queue.layer.limits import QueueLimits

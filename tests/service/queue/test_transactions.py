@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from holdfast.common.ids import new_xid
-from holdfast.leases.layer.claim import Claim, FencingMismatch, LeaseRequired
-from holdfast.leases.layer.grant import AcquireParams, Grant
+from holdfast.leases.layer.errors import FencingMismatch, LeaseRequired
+from holdfast.leases.layer.grant import AcquireParams, Claim, Grant
 from holdfast.leases.layer.records import LEASES, held_range
 from holdfast.queue.layer.errors import (
     InvalidTxn,

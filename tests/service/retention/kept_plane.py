@@ -5,9 +5,8 @@ from contextlib import suppress
 
 from holdfast.common.clock import FakeClock
 from holdfast.common.metrics import Registry
-from holdfast.leases.layer.claim import Claim
 from holdfast.leases.layer.errors import Waiting
-from holdfast.leases.layer.grant import AcquireParams, Grant
+from holdfast.leases.layer.grant import AcquireParams, Claim, Grant
 from holdfast.leases.layer.retention import KeyRetention
 from holdfast.leases.metrics import LeaseMetrics
 from holdfast.state.layer.attachment.service import AttachmentService, Upload

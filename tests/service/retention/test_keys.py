@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from holdfast.leases.layer.errors import AlreadyExists
-from holdfast.leases.layer.floor import FLOORS, MESSAGE_TOKENS_MAX
 from holdfast.leases.layer.grant import AcquireParams
 from holdfast.leases.layer.records import LEASES
+from holdfast.leases.layer.rules import FLOORS, MESSAGE_TOKENS_MAX
 from holdfast.queue.layer.message.records import member_of_state
 from holdfast.state.layer.document.staging import ANYTHING
 from holdfast.storage.janitor import Pace

@@ -23,9 +23,9 @@ from hypothesis.stateful import (
 
 from holdfast.common.clock import FakeClock
 from holdfast.leases.layer.errors import Waiting
-from holdfast.leases.layer.floor import FLOORS
 from holdfast.leases.layer.grant import Grant
 from holdfast.leases.layer.records import LEASES
+from holdfast.leases.layer.rules import FLOORS
 from holdfast.state.layer.document.staging import ANYTHING
 from holdfast.state.layer.records import DOCUMENTS
 from holdfast.storage.postgres.url import parse_url

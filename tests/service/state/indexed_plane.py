@@ -5,8 +5,7 @@ from typing import Any
 
 from holdfast.common.clock import FakeClock, SteadyClock
 from holdfast.common.metrics import Registry
-from holdfast.leases.layer.claim import Claim
-from holdfast.leases.layer.grant import AcquireParams
+from holdfast.leases.layer.grant import AcquireParams, Claim
 from holdfast.leases.layer.service import LeaseService
 from holdfast.lql.selector_json import selector_from_json
 from holdfast.state.layer.document.service import StateService

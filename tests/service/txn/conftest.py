@@ -7,8 +7,7 @@ import pytest
 
 from holdfast.common.clock import FakeClock, SteadyClock
 from holdfast.common.metrics import Registry
-from holdfast.leases.layer.claim import Claim
-from holdfast.leases.layer.grant import AcquireParams, Grant
+from holdfast.leases.layer.grant import AcquireParams, Claim, Grant
 from holdfast.leases.layer.service import LeaseService
 from holdfast.queue.layer.delivery.transaction_binding import Dependencies
 from holdfast.queue.layer.service import QueueService

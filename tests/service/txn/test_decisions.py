@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.common.ids import new_xid
-from holdfast.leases.layer.claim import LeaseRequired
+from holdfast.leases.layer.errors import LeaseRequired
 from holdfast.leases.layer.grant import AcquireParams
 from holdfast.queue.layer.message.types import DequeueOrder, EnqueueOrder, QueueAddress
 from holdfast.storage.keys import prefix_range

@@ -6,8 +6,7 @@ from collections.abc import Awaitable
 import pytest
 
 from holdfast.common.errors import HoldfastError
-from holdfast.common.express.execution import execute
-from holdfast.common.express.hooks import Hooks, HttpMetrics
+from holdfast.common.express.execution import Hooks, HttpMetrics, execute
 from holdfast.common.express.message import Answer, Request
 from holdfast.common.express.route import Route, compile_table
 from holdfast.common.metrics import Registry

@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.common.express.message import Request
-from holdfast.common.express.quick_head import RequestLines
+from holdfast.common.express.protocol import RequestLines
 from holdfast.common.express.route import compile_table
 from tests.infra.examples import examples
 from tests.service.common.sample import Sample, request

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from contextvars import ContextVar
 from typing import Any
 
-from holdfast.common.express.worker import Worker
+from holdfast.common.express.execution import Worker
 
 _name: ContextVar[str] = ContextVar("name", default="nobody")
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.common.errors import HoldfastError
-from holdfast.common.express.execution import execute
-from holdfast.common.express.hooks import Hooks
+from holdfast.common.express.execution import Hooks, execute
 from holdfast.common.express.message import Answer, Request
 from holdfast.common.express.route import Route
 from holdfast.common.express.router import ExpressRouter

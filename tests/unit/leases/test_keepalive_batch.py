@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.common.clock import FakeClock
 from holdfast.common.errors import InvalidBody
-from holdfast.leases.layer.claim import LeaseExpired, LeaseRequired
+from holdfast.leases.layer.errors import LeaseExpired, LeaseRequired
 from holdfast.leases.layer.grant import Grant, Renewal
 from holdfast.leases.layer.keepalive_batch import CHUNK
 from holdfast.leases.protocol.schemas import batched_keepalives

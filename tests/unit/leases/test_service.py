@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.clock import FakeClock, SteadyClock, SystemClock
-from holdfast.leases.layer.claim import Claim, FencingMismatch, LeaseExpired, LeaseRequired, TxnMismatch
-from holdfast.leases.layer.errors import AlreadyExists, Waiting
-from holdfast.leases.layer.grant import AcquireParams, Grant
+from holdfast.leases.layer.errors import (
+    AlreadyExists,
+    FencingMismatch,
+    LeaseExpired,
+    LeaseRequired,
+    TxnMismatch,
+    Waiting,
+)
+from holdfast.leases.layer.grant import AcquireParams, Claim, Grant
 from holdfast.leases.layer.records import held_range
 from holdfast.leases.layer.service import LeaseService
 from holdfast.state.layer.document.service import StateService

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.leases.layer.claim import LeaseRequired
+from holdfast.leases.layer.errors import LeaseRequired
 from holdfast.state.layer.attachment.records import ATTACHMENTS_PER_KEY_MAX
 from holdfast.state.layer.attachment.service import Upload
 from holdfast.state.layer.document.holding import STAGED_BYTES_MAX

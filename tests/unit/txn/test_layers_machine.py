@@ -13,9 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from holdfast.common.clock import FakeClock, SteadyClock, end_ms
 from holdfast.common.ids import new_xid
 from holdfast.leases.layer import rules
-from holdfast.leases.layer.claim import Claim, FencingMismatch, LeaseExpired, LeaseRequired
-from holdfast.leases.layer.errors import Waiting
-from holdfast.leases.layer.grant import AcquireParams, Renewal
+from holdfast.leases.layer.errors import FencingMismatch, LeaseExpired, LeaseRequired, Waiting
+from holdfast.leases.layer.grant import AcquireParams, Claim, Renewal
 from holdfast.leases.layer.records import LEASES, held_range, held_txn_of, member_of
 from holdfast.leases.layer.records_pb2 import Lease
 from holdfast.leases.layer.rules import Ids

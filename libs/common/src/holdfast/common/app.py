@@ -18,7 +18,7 @@ from holdfast.common.dialect import Dialects
 from holdfast.common.drain import Drain
 from holdfast.common.edge import EdgeMiddleware
 from holdfast.common.errors import HoldfastError, InvalidBody, MethodNotAllowed, PathNotFound
-from holdfast.common.express.hooks import Admit, Hooks, HttpMetrics, Identify, Leave
+from holdfast.common.express.execution import Admit, Hooks, HttpMetrics, Identify, Leave
 from holdfast.common.express.message import Answer
 from holdfast.common.express.route import Table, compile_table
 from holdfast.common.express.router import ExpressRouter

@@ -5,14 +5,13 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.common.correlation import HEADER, correlation_id_of
 from holdfast.common.express.asgi import send_answer
-from holdfast.common.express.execution import STATUS_CLIENT_GONE
-from holdfast.common.express.hooks import Hooks
+from holdfast.common.express.cycle import CORRELATION_ID, IS_OBSERVED, SPAN
+from holdfast.common.express.execution import STATUS_CLIENT_GONE, Hooks, log_request
 from holdfast.common.express.message import METHODS, Request
-from holdfast.common.express.request_log import log_request
-from holdfast.common.express.scope import CORRELATION_ID, IS_OBSERVED, SPAN
-from holdfast.common.logging import current_cid, get_logger, is_debug_on
+from holdfast.common.ids import HEADER, correlation_id_of
+from holdfast.common.logging import current_cid, get_logger
+from holdfast.common.logging import output as log_output
 from holdfast.common.tracing import Span, current_span
 from holdfast.common.wire_errors import internal_error
 
@@ -78,7 +77,7 @@ class EdgeMiddleware:
         if metrics is not None and IS_OBSERVED not in scope["extensions"]:
             method = scope["method"] if scope["method"] in METHODS else _UNROUTED
             metrics.observe(route or _UNROUTED, method, status, duration_s)
-            if is_debug_on():
+            if log_output.is_debug:
                 log_request(route, scope["method"], scope["path"], status, duration_s)
 
 

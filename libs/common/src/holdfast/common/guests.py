@@ -7,7 +7,7 @@ from cryptography import x509
 
 from holdfast.common.bundle import read_bundle
 from holdfast.common.errors import HoldfastError
-from holdfast.common.express.hooks import Hooks, in_turn
+from holdfast.common.express.execution import Hooks, in_turn
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
 from holdfast.common.principal import Permission

@@ -17,8 +17,8 @@ from starlette.types import Receive, Scope, Send
 from holdfast.common.drain import Drain
 from holdfast.common.errors import NotReady
 from holdfast.common.express.asgi import send_answer
+from holdfast.common.express.cycle import CORRELATION_ID
 from holdfast.common.express.message import JSON_HEADERS, Answer, Header, json_answer
-from holdfast.common.express.scope import CORRELATION_ID
 from holdfast.common.logging import get_logger
 from holdfast.common.metrics import Registry
 

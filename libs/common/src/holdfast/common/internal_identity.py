@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from holdfast.common.bundle import read_bundle
 from holdfast.common.errors import HoldfastError
-from holdfast.common.express.hooks import Identify
+from holdfast.common.express.execution import Identify
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
 from holdfast.common.principal import Permission, Principal, PrincipalKind

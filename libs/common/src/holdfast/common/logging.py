@@ -42,6 +42,8 @@ class _Output:
 
     def __init__(self) -> None:
         self.level = _INFO
+        self.is_debug = False
+        """Whether debug lines are written: hot paths ask, and spare making them."""
         self.stream: TextIO | None = None  # None is whatever sys.stderr is at the moment of writing.
         self.span_ids: Callable[[], tuple[str, str] | None] | None = None
         self._second = 0
@@ -81,7 +83,7 @@ class _Output:
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=str)
-_output = _Output()
+output = _Output()
 
 
 @lru_cache(maxsize=4096)
@@ -144,33 +146,28 @@ class Logger:
         self.sys = sys_name
 
     def trace(self, msg: str, /, **fields: object) -> None:
-        if _output.level <= _TRACE:
-            _output.emit(_TRACE, self.sys, msg, fields)
+        if output.level <= _TRACE:
+            output.emit(_TRACE, self.sys, msg, fields)
 
     def debug(self, msg: str, /, **fields: object) -> None:
-        if _output.level <= _DEBUG:
-            _output.emit(_DEBUG, self.sys, msg, fields)
+        if output.level <= _DEBUG:
+            output.emit(_DEBUG, self.sys, msg, fields)
 
     def info(self, msg: str, /, **fields: object) -> None:
-        if _output.level <= _INFO:
-            _output.emit(_INFO, self.sys, msg, fields)
+        if output.level <= _INFO:
+            output.emit(_INFO, self.sys, msg, fields)
 
     def warn(self, msg: str, /, **fields: object) -> None:
-        if _output.level <= _WARN:
-            _output.emit(_WARN, self.sys, msg, fields)
+        if output.level <= _WARN:
+            output.emit(_WARN, self.sys, msg, fields)
 
     def error(self, msg: str, /, **fields: object) -> None:
-        if _output.level <= _ERROR:
-            _output.emit(_ERROR, self.sys, msg, fields)
+        if output.level <= _ERROR:
+            output.emit(_ERROR, self.sys, msg, fields)
 
     def is_on(self, level: str) -> bool:
         """Whether lines of this level are written: ask before computing costly fields."""
-        return _output.level <= LEVELS.index(level)
-
-
-def is_debug_on() -> bool:
-    """Whether debug lines are written: for hot paths, which then spare making them."""
-    return _output.level <= _DEBUG
+        return output.level <= LEVELS.index(level)
 
 
 def get_logger(sys_name: str) -> Logger:
@@ -202,7 +199,7 @@ class _ForeignHandler(stdlib_logging.Handler):
 
     def emit(self, record: stdlib_logging.LogRecord) -> None:
         level = _level_of(record.levelno)
-        if level < _output.level:
+        if level < output.level:
             return
         fields: dict[str, object] = {"logger": record.name}
         if record.name.partition(".")[0] in _REPEATED_EVERY_S and self._is_repeated(record, fields):
@@ -213,7 +210,7 @@ class _ForeignHandler(stdlib_logging.Handler):
             msg = record.getMessage()
         except Exception:  # noqa: BLE001 - a library's wrong format arguments may raise anything
             msg = str(record.msg)
-        _output.emit(
+        output.emit(
             level, _FOREIGN_SYS.get(record.name.partition(".")[0], f"python.{record.name}"), msg, fields
         )
 
@@ -245,8 +242,9 @@ def configure_logging(level: str = "info", *, stream: TextIO | None = None) -> N
     """Set the level and take over the standard library's logging; call once at the start of a process."""
     if level not in LEVELS:
         raise ValueError(f"log level {level!r} is none of {', '.join(LEVELS)}")
-    _output.level = LEVELS.index(level)
-    _output.stream = stream
+    output.level = LEVELS.index(level)
+    output.is_debug = output.level <= _DEBUG
+    output.stream = stream
     root = stdlib_logging.getLogger()
     root.handlers[:] = [_ForeignHandler()]
     # Below WARNING some libraries print what they carry: httpcore whole headers, SQLAlchemy bound values.
@@ -261,4 +259,4 @@ def configure_logging(level: str = "info", *, stream: TextIO | None = None) -> N
 
 def set_span_ids(source: Callable[[], tuple[str, str] | None] | None) -> None:
     """Tracing says where the ids of the active span (trace id, span id) come from; None turns it off."""
-    _output.span_ids = source
+    output.span_ids = source

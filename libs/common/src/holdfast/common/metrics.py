@@ -11,7 +11,11 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import accumulate
+from time import perf_counter
+from types import TracebackType
 from typing import Final, Generic, Literal, TypeVar, cast
+
+from holdfast.common.errors import HoldfastError
 
 Kind = Literal["counter", "gauge", "histogram"]
 
@@ -309,3 +313,64 @@ def _number(value: float) -> str:
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+
+
+OK = "ok"
+FAILED = "failed"
+
+
+class OperationMetrics:
+    """`holdfast.lease.acquire` counts calls by namespace and result, `….duration_ms` times them."""
+
+    __slots__ = ("_calls", "_duration")
+
+    def __init__(self, registry: Registry, name: str, help_text: str) -> None:
+        self._calls = registry.counter(name, help_text, ("namespace", "result"))
+        self._duration = registry.histogram(f"{name}.duration_ms", f"{help_text} Time.", unit="ms")
+
+    def observed(self, namespace: str) -> "Observation":
+        """A block that is one call."""
+        return Observation(self, namespace)
+
+    def count(self, namespace: str, result: str, duration_s: float) -> None:
+        self._calls.labels(namespace, result).value += 1
+        self._duration.labels().observe(duration_s * 1000)
+
+
+class Timing:
+    """`holdfast.txn.replay.duration_ms`: how long something of no namespace took, by how it ended."""
+
+    __slots__ = ("_duration",)
+
+    def __init__(self, registry: Registry, name: str, help_text: str) -> None:
+        self._duration = registry.histogram(f"{name}.duration_ms", help_text, ("result",), unit="ms")
+
+    def observed(self) -> "Observation":
+        """A block that is timed."""
+        return Observation(self, "")
+
+    def count(self, namespace: str, result: str, duration_s: float) -> None:
+        self._duration.labels(result).observe(duration_s * 1000)
+
+
+class Observation:
+    """One call: its result is `ok`, or the code of the error that it ends with."""
+
+    __slots__ = ("_metrics", "_namespace", "_started_s")
+
+    def __init__(self, metrics: OperationMetrics | Timing, namespace: str) -> None:
+        self._metrics = metrics
+        self._namespace = namespace
+
+    def __enter__(self) -> None:
+        self._started_s = perf_counter()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        result = OK
+        if isinstance(error, HoldfastError):
+            result = error.code
+        elif error is not None:
+            result = FAILED  # Also a client that hung up: nobody was told anything.
+        self._metrics.count(self._namespace, result, perf_counter() - self._started_s)

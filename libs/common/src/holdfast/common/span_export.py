@@ -12,9 +12,8 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 from opentelemetry.util.types import AttributeValue
 
-from holdfast.common.express.execution import STATUS_CLIENT_GONE
+from holdfast.common.express.execution import STATUS_CLIENT_GONE, operation_of
 from holdfast.common.express.message import METHODS, first_value
-from holdfast.common.express.request_log import operation_of
 from holdfast.common.logging import get_logger, mask_urls
 from holdfast.common.metrics import Registry
 from holdfast.common.tracing import TRACESTATE, Span

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 from holdfast.common.app import build_app, parts_of
 from holdfast.common.drain import Drain
-from holdfast.common.express.hooks import Admit, Leave
+from holdfast.common.express.execution import Admit, Leave
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.health import Health
 from holdfast.common.listener import ListenerDeclaration

@@ -1,7 +1,6 @@
 """The metrics of leases."""
 
-from holdfast.common.metrics import Registry
-from holdfast.common.operation_metrics import OperationMetrics
+from holdfast.common.metrics import OperationMetrics, Registry
 from holdfast.leases.layer.service import LeaseService
 
 

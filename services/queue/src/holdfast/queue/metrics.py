@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from holdfast.common.metrics import Registry
-from holdfast.common.operation_metrics import OperationMetrics
+from holdfast.common.metrics import OperationMetrics, Registry
 from holdfast.queue.layer.message.types import Delivery, Message
 from holdfast.queue.layer.service import QueueService
 

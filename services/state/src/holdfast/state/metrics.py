@@ -1,7 +1,6 @@
 """The metrics of attachments, retention, queries and the index behind them."""
 
-from holdfast.common.metrics import Registry
-from holdfast.common.operation_metrics import OperationMetrics
+from holdfast.common.metrics import OperationMetrics, Registry
 
 
 class AttachmentMetrics:

@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from holdfast.common.metrics import Registry
-from holdfast.common.operation_metrics import Timing
+from holdfast.common.metrics import Registry, Timing
 from holdfast.storage.port import Transaction
 from holdfast.txn.layer.rules import State
 

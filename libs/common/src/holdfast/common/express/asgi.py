@@ -7,15 +7,9 @@ from typing import Any, Final, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
-from holdfast.common.correlation import correlation_id_of
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.body import ClientGone, RequestBody
-from holdfast.common.express.execution import execute
-from holdfast.common.express.hooks import Hooks
-from holdfast.common.express.limits import DEFAULT_LIMITS
-from holdfast.common.express.message import Answer, Header, Request, StreamAnswer
-from holdfast.common.express.route import Route
-from holdfast.common.express.scope import (
+from holdfast.common.express.cycle import (
     ABORT,
     CORRELATION_ID,
     END_WITH_CLIENT,
@@ -25,8 +19,12 @@ from holdfast.common.express.scope import (
     PRINCIPAL,
     SPAN,
 )
+from holdfast.common.express.execution import Hooks, execute
+from holdfast.common.express.limits import DEFAULT_LIMITS
+from holdfast.common.express.message import Answer, Header, Request, StreamAnswer, checked, header_list
+from holdfast.common.express.route import Route
 from holdfast.common.express.stream import StreamBroken, close, log_broken, pieces
-from holdfast.common.express.wire import checked, header_list
+from holdfast.common.ids import correlation_id_of
 from holdfast.common.tracing import Span
 
 Result = TypeVar("Result")

@@ -9,14 +9,13 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from holdfast.common.correlation import correlation_id_of
 from holdfast.common.errors import HoldfastError, RequestTimeout, TooManyConnections
+from holdfast.common.express.execution import Worker
 from holdfast.common.express.hang_up import is_peer_gone
 from holdfast.common.express.lane import Lane
-from holdfast.common.express.message import AnyAnswer, Request
+from holdfast.common.express.message import AnyAnswer, Request, render
 from holdfast.common.express.route import Route
-from holdfast.common.express.wire import render
-from holdfast.common.express.worker import Worker
+from holdfast.common.ids import correlation_id_of
 from holdfast.common.principal import Principal
 
 # Plain numbers, not an Enum: they are compared several times per request.

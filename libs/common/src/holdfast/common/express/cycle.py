@@ -1,11 +1,22 @@
 """uvicorn's way of one request through ASGI, for old clients and for those that are answered before they have sent all."""
 
+import asyncio
 import sys
 from collections.abc import Callable
-from typing import cast
+from functools import partial
+from typing import Any, Final, cast
+from urllib.parse import unquote
 
-from uvicorn._types import ASGISendEvent
+import httptools
+from uvicorn._types import ASGI3Application, ASGISendEvent, HTTPScope
+from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from uvicorn.server import ServerState
+
+from holdfast.common.errors import InvalidRequest
+from holdfast.common.express.connection import Connection, Job
+from holdfast.common.express.hang_up import is_peer_gone, reset
 
 
 class Cycle(RequestResponseCycle):
@@ -39,3 +50,138 @@ class Cycle(RequestResponseCycle):
 
 def _is_last(message: ASGISendEvent) -> bool:
     return message["type"] == "http.response.body" and not message.get("more_body", False)
+
+
+class AsgiConnection(Connection):
+    """A connection whose requests go through ASGI where the lane does not take them."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._body: bytes | bytearray = b""
+
+    def _begin_asgi(self) -> None:
+        version = self._http.get_http_version()
+        is_http_1_0 = version == "1.0"
+        if self._http.should_upgrade() and has_body(self.headers):
+            raise InvalidRequest("a request with a body cannot ask for an upgrade")
+        self.scope = self._make_scope(version)
+        cycle = Cycle(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.lane.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=expects_continue(self.headers) and not is_http_1_0,
+            keep_alive=self._http.should_keep_alive() and not is_http_1_0 and not self.lane.is_closing,
+            on_response=self.on_response_complete,
+        )
+        cycle.linger = self._on_early_response
+        self.cycle = cycle
+        if self._is_busy:
+            self._wait_in_line(cycle)
+        else:
+            self._start_cycle(cycle)
+
+    def _make_scope(self, version: str) -> HTTPScope:
+        scope = target_scope(self.url, self.headers)
+        extensions: dict[str, Any] = {
+            PRINCIPAL: self.principal,
+            INLINE_BODY_BYTES: self._limits.inline_body_bytes,
+            ABORT: partial(reset, self.transport),
+            IS_PEER_GONE: partial(is_peer_gone, self.transport),
+            END_WITH_CLIENT: self._end_with_client,
+        }
+        scope.update(
+            asgi={"version": self.asgi_version, "spec_version": "2.3"},
+            http_version=version,
+            method=self._http.get_method().decode("ascii"),
+            server=self.server,
+            client=self.client,
+            scheme=self.scheme,
+            root_path=self.root_path,
+            state=self.app_state.copy(),
+            extensions=extensions,
+        )
+        return cast(HTTPScope, scope)
+
+    def _end_with_client(self) -> None:
+        self._is_endless = True
+
+    def _start_cycle(self, cycle: RequestResponseCycle) -> None:
+        self._is_busy = True
+        self._running = cycle
+        self._start_asgi_task(cycle, cast(ASGI3Application, self.app))
+
+    def _on_streamed_body(self, body: bytes) -> None:
+        self._since_s = self.lane.now_s
+        if self.cycle.response_complete:
+            return
+        self.cycle.body += body
+        if len(self.cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        self.cycle.message_event.set()
+
+    def _overflow_to_asgi(self) -> None:
+        """A chunked body grew over the inline limit: the ASGI twin of the route reads the rest as a stream."""
+        body = self._body
+        self._route = None
+        self._begin_asgi()
+        self._on_streamed_body(bytes(body))
+
+    def _wait_in_line(self, item: "Job | RequestResponseCycle") -> None:
+        self._queue.append(item)
+        self.flow.pause_reading()
+
+
+CORRELATION_ID: Final = "holdfast.correlation_id"
+PRINCIPAL: Final = "holdfast.principal"
+"""Who the connection belongs to; None without mutual TLS."""
+INLINE_BODY_BYTES: Final = "holdfast.inline_body_bytes"
+"""Above this a body is a stream, if its route takes one."""
+ABORT: Final = "holdfast.abort"
+"""Drops the connection at once, so that nobody takes what was sent so far for the whole."""
+IS_PEER_GONE: Final = "holdfast.is_peer_gone"
+"""Tells whether the client has hung up for good, also before its end was read."""
+END_WITH_CLIENT: Final = "holdfast.end_with_client"
+"""Says that the answer goes on until the client ends its input, by closing the connection or only its half."""
+IS_OBSERVED: Final = "holdfast.is_observed"
+"""Set when the request was counted where it ran, so that nobody counts it again."""
+SPAN: Final = "holdfast.span"
+"""The span of a request that is traced."""
+
+
+def target_scope(url: bytes, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
+    """The part of a scope that comes from the request target and the headers."""
+    target = httptools.parse_url(url)
+    if not target.path:
+        raise InvalidRequest("the request target has no path")
+    path = target.path.decode("ascii")
+    return {
+        "type": "http",
+        "path": unquote(path) if "%" in path else path,
+        "raw_path": target.path,
+        "query_string": target.query or b"",
+        "headers": headers,
+    }
+
+
+def has_body(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Whether a body follows these headers."""
+    return any(
+        (name == b"content-length" and value.strip() != b"0") or name == b"transfer-encoding"
+        for name, value in headers
+    )
+
+
+def expects_continue(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Whether the client waits to be asked for its body."""
+    return any(name == b"expect" and value.lower() == b"100-continue" for name, value in headers)

@@ -1,23 +1,250 @@
-"""The one way a hot request is run, by the lane and by ASGI: admit, validate, handle, turn errors into answers."""
+"""The one way a hot request is run, by the lane and by ASGI: admit, validate, handle, turn errors into answers.
 
-from collections.abc import AsyncIterator
+On the lane one task per connection runs its requests, and a request that need not wait is done without waking it.
+Making a task and going round the event loop costs as much as the rest of a small request. So the first step of a
+request runs at once, in the name and in the context of the connection's task: `current_task`, timeouts, task groups
+and context variables see that task from the first line on. Only a request that has to wait is handed over to it.
+The requests of a connection share its context: a handler that sets a context variable has to reset it.
+"""
+
+import asyncio
+import contextvars
+import time
+import types
+from asyncio.tasks import _enter_task, _leave_task  # Documented for those who extend asyncio.
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from dataclasses import dataclass, field
+from functools import lru_cache
 from time import perf_counter
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
+from pydantic import BaseModel, ValidationError
+
+from holdfast.common.dialect import Dialects
 from holdfast.common.errors import HoldfastError
-from holdfast.common.express.hooks import Hooks
 from holdfast.common.express.message import AnyAnswer, Request, StreamAnswer
-from holdfast.common.express.request_log import log_request
 from holdfast.common.express.route import Route
 from holdfast.common.express.stream import begin
-from holdfast.common.logging import current_cid, get_logger, is_debug_on
-from holdfast.common.tracing import Span
-from holdfast.common.wire_errors import internal_error
+from holdfast.common.logging import Logger, current_cid, get_logger
+from holdfast.common.logging import output as log_output
+from holdfast.common.metrics import Counter, Histogram, Registry
+from holdfast.common.tracing import Span, Tracer
+from holdfast.common.wire_errors import ENVELOPE, internal_error, invalid_body
 
 STATUS_CLIENT_GONE: Final = 499
 """Counted, never sent: the client hung up before there was an answer."""
 
 _log = get_logger("api.http.router")
+
+
+Admit = Callable[[Route, Request], Awaitable[None] | None]
+"""Lets a request in by returning None, delays it by an awaitable, refuses it by raising a HoldfastError."""
+
+Leave = Callable[[Route], None]
+"""The other end of `admit`: called once for every request that was given to it, however it ended."""
+
+Identify = Callable[[Route, Request], None]
+"""Finds out or looks at the principal of a request; refuses it by raising a HoldfastError."""
+
+Check = Callable[[], None]
+"""Whether the process may serve at all now; refuses every request by raising a HoldfastError while it may not."""
+
+
+class HttpMetrics:
+    """Requests by route, method and status, their duration, and how many run right now."""
+
+    __slots__ = ("_children", "_duration", "_requests", "in_flight")
+
+    def __init__(self, registry: Registry) -> None:
+        self.in_flight = 0
+        self._requests = registry.counter(
+            "holdfast.http.requests", "HTTP requests by route and status.", ("route", "method", "status")
+        )
+        self._duration = registry.histogram(
+            "holdfast.http.request.duration", "From a complete request to its answer.", ("route",), unit="ms"
+        )
+        registry.gauge(
+            "holdfast.http.in_flight",
+            "Requests of express routes being served.",
+            callback=lambda: float(self.in_flight),
+        )
+        self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+
+    def observe(self, route: str, method: str, status: int, duration_s: float) -> None:
+        """Count one answered request; `route` and `method` come from our own routes, never from the client."""
+        children = self._children.get((route, method, status))
+        if children is None:
+            children = self._requests.labels(route, method, str(status)), self._duration.labels(route)
+            self._children[route, method, status] = children
+        children[0].value += 1
+        children[1].observe(duration_s * 1000)
+
+
+@dataclass(slots=True)
+class Hooks:
+    """The attachments of one app."""
+
+    check: Check | None = None
+    identify: Identify | None = None
+    admit: Admit | None = None
+    leave: Leave | None = None
+    metrics: HttpMetrics | None = None
+    tracer: Tracer | None = None
+    dialects: Dialects = field(default_factory=lambda: Dialects(ENVELOPE))
+    """For errors that are older than the choice of a route."""
+    wall_s: Callable[[], float] = time.time
+    """What `Date` says: the time by which the ends in the answers are judged."""
+
+
+def in_turn(first: Identify | None, second: Identify) -> Identify:
+    """Both checks, the second when the first let the request pass."""
+    if first is None:
+        return second
+
+    def identify(route: Route, request: Request) -> None:
+        first(route, request)
+        second(route, request)
+
+    return identify
+
+
+Result = TypeVar("Result")
+
+
+class Worker(Generic[Result]):
+    """Runs one piece of work at a time; the caller with the next one waits for the end of the last."""
+
+    __slots__ = (
+        "_context",
+        "_handed",
+        "_has_started",
+        "_is_ready",
+        "_loop",
+        "_on_cancelled",
+        "_on_done",
+        "_task",
+        "_wake",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_done: Callable[[Result], None],
+        on_cancelled: Callable[[], None],
+    ) -> None:
+        self._on_done = on_done
+        self._on_cancelled = on_cancelled
+        self._loop = loop
+        self._context = contextvars.copy_context()
+        self._task: asyncio.Task[None] | None = None
+        self._has_started = False
+        self._is_ready = False
+        self._wake: asyncio.Future[None] | None = None
+        self._handed: tuple[Coroutine[Any, None, Result], Any, bool] | None = None
+
+    def run(self, work: Coroutine[Any, None, Result]) -> None:
+        """Run work: at once where no other task is running, as when a protocol gets its bytes, else soon."""
+        task = self._task
+        if task is None:
+            task = self._task = self._loop.create_task(self._run_handed(), context=self._context)
+        if not self._is_ready:
+            self._hand_over(work, None, False)
+            return
+        try:
+            _enter_task(self._loop, task)
+        except RuntimeError:  # Another task is running.
+            self._hand_over(work, None, False)
+            return
+        self._is_ready = False
+        try:
+            waits_for = self._context.run(work.send, None)
+        except StopIteration as stop:
+            self._is_ready = True
+            result = stop.value
+        except asyncio.CancelledError:
+            self._on_cancelled()
+            return
+        else:
+            self._hand_over(work, waits_for, True)
+            return
+        finally:
+            _leave_task(self._loop, task)
+        self._on_done(result)
+
+    def cancel(self) -> None:
+        """Cancel what runs, and be of no further use."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        if not self._has_started and self._handed is not None:  # Then its task will not notice.
+            self._handed[0].close()
+            self._handed = None
+            self._on_cancelled()
+
+    def _hand_over(self, work: Coroutine[Any, None, Result], waits_for: Any, has_begun: bool) -> None:
+        self._handed = work, waits_for, has_begun
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    async def _run_handed(self) -> None:
+        self._has_started = True
+        try:
+            while True:
+                error: asyncio.CancelledError | None = None
+                if self._handed is None:
+                    error = await self._wait_for_work()
+                assert self._handed is not None
+                work, waits_for, has_begun = self._handed
+                self._handed = None
+                if has_begun:
+                    result = await _resume(work, waits_for, error)
+                elif error is None:
+                    result = await work
+                else:
+                    work.close()
+                    raise error
+                self._on_done(result)
+        except asyncio.CancelledError:
+            self._on_cancelled()
+            raise
+        finally:
+            if self._handed is not None:
+                self._handed[0].close()
+
+    async def _wait_for_work(self) -> asyncio.CancelledError | None:
+        """Wait; a cancellation that comes after work was handed over is meant for that work."""
+        self._wake = self._loop.create_future()
+        self._is_ready = True
+        try:
+            await self._wake
+        except asyncio.CancelledError as error:
+            if self._handed is None:
+                raise
+            return error
+        finally:
+            self._is_ready = False
+            self._wake = None
+        return None
+
+
+@types.coroutine
+def _resume(
+    work: Coroutine[Any, None, Result], waits_for: Any, error: BaseException | None
+) -> Generator[Any, Any, Result]:
+    """Go on with work that was begun elsewhere and waits for a future; `error` is thrown into it first."""
+    while True:
+        value = None
+        if error is None:
+            try:
+                value = yield waits_for
+            except BaseException as thrown:  # noqa: BLE001 - passed on into the work, whatever it is
+                error = thrown
+        try:
+            waits_for = work.send(value) if error is None else work.throw(error)
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
+        error = None
 
 
 async def execute(
@@ -55,7 +282,14 @@ async def execute(
             if pause is not None:
                 await pause
         if chunks is None:
-            answer = await route.handler(request, route.parse(request.body))
+            parsed: BaseModel | None = None
+            validate = route.validate_first
+            if validate is not None and (request.body or not route.is_body_optional):
+                try:
+                    parsed = validate(request.body)
+                except ValidationError as error:
+                    raise invalid_body(error) from error
+            answer = await route.handler(request, parsed)
         else:
             assert route.stream_handler is not None
             answer = await route.stream_handler(request, chunks)
@@ -78,8 +312,27 @@ async def execute(
             metrics.in_flight -= 1
             duration_s = perf_counter() - started_s
             metrics.observe(route.path, request.method, status, duration_s)
-            if is_debug_on():
+            if log_output.is_debug:
                 log_request(route.path, request.method, request.path, status, duration_s)
         if span is not None:
             span.end(status, code)
     return answer
+
+
+@lru_cache(maxsize=1024)
+def operation_of(route: str) -> str:
+    """`queue.dequeue_with_state` for `/v1/queue/dequeueWithState`; `other` for what no route takes."""
+    words = route.strip("/").removeprefix("v1/").replace("/", ".") or "other"
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in words)
+
+
+@lru_cache(maxsize=1024)
+def _logger_of(route: str) -> Logger:
+    return get_logger(f"api.http.router.{operation_of(route)}")
+
+
+def log_request(route: str, method: str, path: str, status: int, duration_s: float) -> None:
+    """For callers that have asked whether debug lines are written."""
+    _logger_of(route).debug(
+        "http.request.done", method=method, path=path, status=status, duration_ms=round(duration_s * 1000, 3)
+    )

@@ -5,10 +5,9 @@ from collections.abc import Callable
 from email.utils import formatdate
 from typing import TYPE_CHECKING
 
-from holdfast.common.express.hooks import Hooks
+from holdfast.common.express.execution import Hooks
 from holdfast.common.express.limits import DEFAULT_LIMITS, Limits
 from holdfast.common.express.message import Header
-from holdfast.common.express.quick_head import RequestLines
 from holdfast.common.express.route import Table
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ class Lane:
         accepts_peer: Callable[[bytes], bool] | None = None,
     ) -> None:
         self.table: Table = _served_here(table) if is_express else {}
-        self.request_lines = RequestLines(self.table, limits.inline_body_bytes)
         self.hooks = hooks or Hooks()
         self.limits = limits
         self.accepts_peer = accepts_peer

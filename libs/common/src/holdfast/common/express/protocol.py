@@ -8,45 +8,40 @@ keep their order. What it has read ahead waits in `_queue` (whole requests) and 
 """
 
 import asyncio
-from functools import partial
-from typing import Any, Final, cast
+import re
+from dataclasses import dataclass
+from typing import Any, Final
 
 import httptools
-from uvicorn._types import ASGI3Application, HTTPScope
 from uvicorn.config import Config
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
-from holdfast.common.correlation import HEADER as CORRELATION_HEADER
-from holdfast.common.correlation import correlation_id, fresh_correlation_id
 from holdfast.common.errors import (
     HeadersTooLarge,
     HoldfastError,
     InvalidRequest,
 )
 from holdfast.common.express import stream
-from holdfast.common.express.connection import BODY, HEAD, IDLE, REFUSED, Connection, Job
-from holdfast.common.express.cycle import Cycle
-from holdfast.common.express.execution import execute
-from holdfast.common.express.hang_up import is_peer_gone, reset
-from holdfast.common.express.lane import Lane
-from holdfast.common.express.message import Answer, AnyAnswer, Request, StreamAnswer
-from holdfast.common.express.quick_head import QuickHead
-from holdfast.common.express.route import Route
-from holdfast.common.express.scope import (
-    ABORT,
-    END_WITH_CLIENT,
-    INLINE_BODY_BYTES,
-    IS_PEER_GONE,
-    PRINCIPAL,
-    expects_continue,
-    has_body,
-    target_scope,
+from holdfast.common.express.connection import BODY, HEAD, IDLE, REFUSED
+from holdfast.common.express.cycle import (
+    AsgiConnection,
 )
+from holdfast.common.express.execution import Worker, execute
+from holdfast.common.express.hang_up import is_peer_gone
+from holdfast.common.express.lane import Lane
+from holdfast.common.express.message import (
+    Answer,
+    AnyAnswer,
+    Request,
+    StreamAnswer,
+    render,
+    render_stream_head,
+)
+from holdfast.common.express.route import Route, Table
 from holdfast.common.express.undo import CALL_OFF_TARGET
-from holdfast.common.express.wire import render, render_stream_head
-from holdfast.common.express.worker import Worker
+from holdfast.common.ids import HEADER as CORRELATION_HEADER
+from holdfast.common.ids import correlation_id, fresh_correlation_id
 
 SLICE_BYTES: Final = 16 * 1024
 """Input is parsed in slices of this size, so that one read cannot queue thousands of pipelined requests."""
@@ -54,8 +49,88 @@ SLICE_BYTES: Final = 16 * 1024
 _LOOKED_AT: Final = frozenset({CORRELATION_HEADER, b"content-length", b"connection", b"expect", b"upgrade"})
 
 
-class ExpressProtocol(Connection):
+_OTHER: Final = (
+    rb"(?!(?i:content-length|transfer-encoding|connection|expect|upgrade|te|trailer|x-correlation-id):)"
+    rb"[0-9A-Za-z!#$%&'*+.^_`|~-]++: (?! )[\x20-\x7e]++(?<! )\r\n"
+)
+_LENGTH: Final = rb"(?i:content-length): ([0-9]{1,6})\r\n"
+_CORRELATION: Final = rb"(?i:x-correlation-id): (?! )([\x20-\x7e]{1,128})(?<! )\r\n"
+_match_headers = re.compile(
+    rb"(?:%(other)b)*+(?:%(length)b(?:%(other)b)*+)?+(?:%(correlation)b(?:%(other)b)*+)?+(?:%(length)b(?:%(other)b)*+)?+\r\n"
+    % {b"other": _OTHER, b"length": _LENGTH, b"correlation": _CORRELATION}
+).match
+_is_plain_query = re.compile(rb"[!$-~]*").fullmatch
+
+LINE_BYTES_MAX: Final = 2048
+HEAD_BYTES_MAX: Final = 700
+"""Short enough that the limits of the real parser on size and number of headers cannot be reached."""
+
+
+@dataclass(slots=True)
+class QuickHead:
+    """The head of a plain request. Another request that begins with the same bytes and has this size is as plain.
+
+    Plain is only a whole request that arrives in one piece and is beyond doubt: an exact request line of a known
+    route, well-formed headers of printable ASCII, at most one Content-Length, none of the headers that change how the
+    connection works. Everything else, right or wrong, goes to the real parser, which alone decides what is malformed.
+    """
+
+    head: bytes
+    size: int
+    route: Route
+    method: str
+    query: bytes
+    correlation_id: str | None
+    header_lines: bytes
+
+
+class RequestLines:
+    """The request lines of a table."""
+
+    __slots__ = ("_inline_body_bytes", "_lines", "_starts")
+
+    def __init__(self, table: Table, inline_body_bytes: int) -> None:
+        self._inline_body_bytes = inline_body_bytes
+        self._starts = {
+            method + b" " + path: (route, method.decode("ascii"))
+            for path, methods in table.items()
+            for method, route in methods.items()
+        }
+        self._lines = {start + b" HTTP/1.1": found for start, found in self._starts.items()}
+
+    def recognise(self, data: bytes) -> QuickHead | None:
+        """The head of the request, when `data` begins with a plain one."""
+        line_end = data.find(b"\r\n", 0, LINE_BYTES_MAX)
+        line = data[:line_end]
+        query = b""
+        found = self._lines.get(line)
+        if found is None:
+            start, question, rest = line.partition(b"?")
+            found = self._starts.get(start) if question and rest.endswith(b" HTTP/1.1") else None
+            query = rest[:-9]
+            if found is None or not _is_plain_query(query):
+                return None
+        match = _match_headers(data, line_end + 2, line_end + HEAD_BYTES_MAX)
+        if match is None:
+            return None
+        length, correlation, length_later = match.groups()
+        if length is None:
+            length = length_later
+        elif length_later is not None:
+            return None
+        body_bytes = 0 if length is None else int(length)
+        if body_bytes > min(self._inline_body_bytes, found[0].body_limit_bytes):
+            return None
+        head_end = match.end()
+        offered_id = None if correlation is None else correlation.decode("ascii")
+        lines = data[line_end + 2 : head_end - 2]
+        return QuickHead(data[:head_end], head_end + body_bytes, *found, query, offered_id, lines)
+
+
+class ExpressProtocol(AsgiConnection):
     """One connection. `lane` is set by `bound_to`, because uvicorn makes its protocols from a class."""
+
+    request_lines: RequestLines
 
     def __init__(
         self,
@@ -77,7 +152,6 @@ class ExpressProtocol(Connection):
         self._correlation_id: bytes | None = None
         self._keeps_alive = True
         self._inline_bytes_max = 0
-        self._body: bytes | bytearray = b""
 
     # The client reads its answers slowly.
 
@@ -97,7 +171,7 @@ class ExpressProtocol(Connection):
         if self._phase == IDLE and not self._is_busy:
             # Most clients send the same head again and again.
             if self._quick is None or not data.startswith(self._quick.head):
-                self._quick = self.lane.request_lines.recognise(data)
+                self._quick = self.request_lines.recognise(data)
             if self._quick is not None and len(data) == self._quick.size:
                 self._start_quick(self._quick, data)
                 return
@@ -331,10 +405,6 @@ class ExpressProtocol(Connection):
     def _has_more(self) -> bool:
         return bool(self._queue or self._unparsed)
 
-    def _wait_in_line(self, item: "Job | RequestResponseCycle") -> None:
-        self._queue.append(item)
-        self.flow.pause_reading()
-
     def on_response_complete(self) -> None:
         """An answer is out: take the next request in line, or read on, as soon as the client takes its answers."""
         self.server_state.total_requests += 1
@@ -374,84 +444,11 @@ class ExpressProtocol(Connection):
         elif not self._is_eof and not self._unparsed:
             self.flow.resume_reading()
 
-    # The ASGI way.
-
-    def _begin_asgi(self) -> None:
-        version = self._http.get_http_version()
-        is_http_1_0 = version == "1.0"
-        if self._http.should_upgrade() and has_body(self.headers):
-            raise InvalidRequest("a request with a body cannot ask for an upgrade")
-        self.scope = self._make_scope(version)
-        cycle = Cycle(
-            scope=self.scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=self.access_log,
-            default_headers=self.lane.default_headers,
-            message_event=asyncio.Event(),
-            expect_100_continue=expects_continue(self.headers) and not is_http_1_0,
-            keep_alive=self._http.should_keep_alive() and not is_http_1_0 and not self.lane.is_closing,
-            on_response=self.on_response_complete,
-        )
-        cycle.linger = self._on_early_response
-        self.cycle = cycle
-        if self._is_busy:
-            self._wait_in_line(cycle)
-        else:
-            self._start_cycle(cycle)
-
-    def _make_scope(self, version: str) -> HTTPScope:
-        scope = target_scope(self.url, self.headers)
-        extensions: dict[str, Any] = {
-            PRINCIPAL: self.principal,
-            INLINE_BODY_BYTES: self._limits.inline_body_bytes,
-            ABORT: partial(reset, self.transport),
-            IS_PEER_GONE: partial(is_peer_gone, self.transport),
-            END_WITH_CLIENT: self._end_with_client,
-        }
-        scope.update(
-            asgi={"version": self.asgi_version, "spec_version": "2.3"},
-            http_version=version,
-            method=self._http.get_method().decode("ascii"),
-            server=self.server,
-            client=self.client,
-            scheme=self.scheme,
-            root_path=self.root_path,
-            state=self.app_state.copy(),
-            extensions=extensions,
-        )
-        return cast(HTTPScope, scope)
-
-    def _end_with_client(self) -> None:
-        self._is_endless = True
-
-    def _start_cycle(self, cycle: RequestResponseCycle) -> None:
-        self._is_busy = True
-        self._running = cycle
-        self._start_asgi_task(cycle, cast(ASGI3Application, self.app))
-
-    def _on_streamed_body(self, body: bytes) -> None:
-        self._since_s = self.lane.now_s
-        if self.cycle.response_complete:
-            return
-        self.cycle.body += body
-        if len(self.cycle.body) > HIGH_WATER_LIMIT:
-            self.flow.pause_reading()
-        self.cycle.message_event.set()
-
-    def _overflow_to_asgi(self) -> None:
-        """A chunked body grew over the inline limit: the ASGI twin of the route reads the rest as a stream."""
-        body = self._body
-        self._route = None
-        self._begin_asgi()
-        self._on_streamed_body(bytes(body))
-
 
 def bound_to(lane: Lane) -> type[ExpressProtocol]:
     """The protocol class of one server."""
-    return type("BoundExpressProtocol", (ExpressProtocol,), {"lane": lane})
+    request_lines = RequestLines(lane.table, lane.limits.inline_body_bytes)
+    return type("BoundExpressProtocol", (ExpressProtocol,), {"lane": lane, "request_lines": request_lines})
 
 
 def _explain(error: httptools.HttpParserError) -> str:

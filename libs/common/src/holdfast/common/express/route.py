@@ -50,6 +50,8 @@ class Route:
     repeat: Repeat | None = None
     traits: Traits = DEFAULT_TRAITS
     validate_json: Callable[[bytes], BaseModel] | None = field(init=False)
+    validate_first: Callable[[bytes], BaseModel] | None = field(init=False)
+    """Before the handler runs; None when the route takes no JSON or its handler has other things to refuse first."""
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/") or set(self.path) & set("{}?#%"):
@@ -64,18 +66,13 @@ class Route:
         model = self.request_model
         validate = None if model is None else model.__pydantic_validator__.validate_json
         object.__setattr__(self, "validate_json", validate)
+        object.__setattr__(self, "validate_first", None if self.is_parsed_by_handler else validate)
 
     def above_limit(self) -> HoldfastError:
         """What the sender of a larger body is told."""
         return self.body_limit_error(
             f"the body is larger than {self.body_limit_bytes} bytes, the limit of this endpoint"
         )
-
-    def parse(self, body: bytes) -> BaseModel | None:
-        """The body as its model; None when the route takes none, an optional one is empty, or the handler asks later."""
-        if self.is_parsed_by_handler or (self.is_body_optional and not body):
-            return None
-        return self.parse_now(body)
 
     def parse_now(self, body: bytes) -> BaseModel | None:
         """For a handler that has to refuse other things before a bad body."""

@@ -13,7 +13,7 @@ from starlette.types import Scope
 
 from holdfast.common.errors import BodyTooLarge, HoldfastError
 from holdfast.common.express.asgi import ExpressEndpoint
-from holdfast.common.express.hooks import Hooks
+from holdfast.common.express.execution import Hooks
 from holdfast.common.express.route import BODY_BYTES_DEFAULT, Handler, Route, StreamHandler
 from holdfast.common.express.traits import DEFAULT_TRAITS, TraitChanges
 from holdfast.common.express.undo import Repeat, Undo

@@ -7,8 +7,7 @@ from contextlib import aclosing
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from holdfast.common.express.hang_up import reset
-from holdfast.common.express.message import StreamAnswer
-from holdfast.common.express.wire import bad_header, may_have_body, render_stream_end
+from holdfast.common.express.message import StreamAnswer, bad_header, may_have_body, render_stream_end
 from holdfast.common.logging import get_logger
 
 _log = get_logger("api.http.server")

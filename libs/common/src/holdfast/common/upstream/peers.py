@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from holdfast.common.bundle import InvalidBundle, read_bundle
-from holdfast.common.express.hooks import Identify
+from holdfast.common.express.execution import Identify
 from holdfast.common.health import Health
 from holdfast.common.internal_identity import Signer, Verifier, identify_with, internal_keys
 from holdfast.common.metrics import Registry

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.common.correlation import HEADER as CORRELATION_HEADER
 from holdfast.common.express.message import Header, parse_header_lines
+from holdfast.common.ids import HEADER as CORRELATION_HEADER
 
 
 class AnswerStream(Protocol):

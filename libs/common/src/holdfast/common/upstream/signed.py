@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from holdfast.common.correlation import HEADER as CORRELATION_HEADER
-from holdfast.common.correlation import fresh_correlation_id
 from holdfast.common.express.message import Header
+from holdfast.common.ids import HEADER as CORRELATION_HEADER
+from holdfast.common.ids import fresh_correlation_id
 from holdfast.common.internal_identity import DEADLINE_HEADER, HEADER, Signer
 from holdfast.common.logging import current_cid
 from holdfast.common.tracing import outgoing_headers

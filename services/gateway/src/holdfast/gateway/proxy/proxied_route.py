@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import lru_cache, partial, wraps
 from typing import Final
 
-from holdfast.common.correlation import HEADER as CORRELATION_HEADER
 from holdfast.common.drain import Drain
 from holdfast.common.express.message import (
     Answer,
@@ -16,11 +15,12 @@ from holdfast.common.express.message import (
     ProxiedResponse,
     Request,
     StreamAnswer,
+    may_have_body,
     parse_header_lines,
 )
 from holdfast.common.express.route import Route
 from holdfast.common.express.traits import Duration
-from holdfast.common.express.wire import may_have_body
+from holdfast.common.ids import HEADER as CORRELATION_HEADER
 from holdfast.common.internal_identity import RESERVED_PREFIX, Signer
 from holdfast.common.tracing import TRACEPARENT, TRACESTATE, Span, current_span
 from holdfast.common.upstream.errors import UpstreamTimeout, UpstreamUnavailable

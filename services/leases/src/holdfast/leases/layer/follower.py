@@ -41,7 +41,6 @@ class LeaseFollower:
         self._own = own
         self._wait_queues = wait_queues
         self._on_end = on_end
-        self._is_shared = store.is_shared
         self._is_loaded = False
         self._grace_ms = random.randint(GRACE_MS_MIN, GRACE_MS_MAX)
         # Of what this process granted: an event with an older token tells nothing new.
@@ -62,17 +61,15 @@ class LeaseFollower:
         async with follower:
             yield
 
-    # -- what this process does
+    # -- what this process does, for a store that others share
 
     def granted(self, member: Member, token: int) -> None:
-        if self._is_shared:
-            self._tokens[member] = token
-            self.elsewhere.forget(member)
+        self._tokens[member] = token
+        self.elsewhere.forget(member)
 
     def ended(self, member: Member) -> None:
-        if self._is_shared:
-            self._tokens.pop(member, None)
-            self.elsewhere.forget(member)
+        self._tokens.pop(member, None)
+        self.elsewhere.forget(member)
 
     # -- what the store tells
 

@@ -1,11 +1,19 @@
-"""What acquire asks for, and what acquire and describe tell."""
+"""What acquire asks for, what a holder claims, and what acquire and describe tell."""
 
 from typing import NamedTuple
 
-from holdfast.leases.layer.claim import Claim, Current
+from holdfast.leases.layer.records import Current
 from holdfast.leases.layer.records_pb2 import Lease
 from holdfast.state.layer.records_pb2 import Document
 from holdfast.txn.layer.port import Member
+
+
+class Claim(NamedTuple):
+    """What a caller sends to show that it holds a lease; `txn_id` None where it is not asked for."""
+
+    lease_id: str
+    fencing_token: int
+    txn_id: str | None
 
 
 class Grant(NamedTuple):

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from holdfast.common.errors import HoldfastError
-from holdfast.leases.layer.claim import Claim, KeyRefusal
-from holdfast.leases.layer.grant import Renewal
+from holdfast.leases.layer.errors import KeyRefusal
+from holdfast.leases.layer.grant import Claim, Renewal
 from holdfast.leases.layer.records import LEASES
 from holdfast.leases.layer.records_pb2 import Lease
 from holdfast.storage.errors import TransactionContended

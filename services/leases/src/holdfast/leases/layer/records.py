@@ -1,6 +1,9 @@
 """The records of leases: who holds which key, and what is held under which transaction."""
 
+from typing import NamedTuple
+
 from holdfast.leases.layer.records_pb2 import Lease
+from holdfast.state.layer.records_pb2 import Document
 from holdfast.storage.keys import pack, pack_texts, prefix_range, unpack
 from holdfast.storage.port import RANGE_LIMIT_MAX, Transaction
 from holdfast.storage.tables import Table
@@ -39,3 +42,14 @@ def held_txn_of(key: bytes) -> str:
 def held_range() -> tuple[bytes, bytes]:
     """All leases there are."""
     return prefix_range((_HELD,))
+
+
+class Current(NamedTuple):
+    """Version and ETag of a key as the caller sees them; they go with most refusals."""
+
+    version: int = 0
+    etag: str = ""
+
+    @classmethod
+    def of(cls, document: Document | None) -> "Current":
+        return cls() if document is None else cls(document.version, document.etag)

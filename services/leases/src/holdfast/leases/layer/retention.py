@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from holdfast.common.clock import SteadyClock
-from holdfast.leases.layer.floor import forget_leases
 from holdfast.leases.layer.records import LEASES, member_of
 from holdfast.leases.layer.records_pb2 import Lease
+from holdfast.leases.layer.rules import forget_leases
 from holdfast.state.layer.records import DOCUMENTS
 from holdfast.storage.janitor import STEP_RECORDS, Janitor
 from holdfast.storage.keys import next_key

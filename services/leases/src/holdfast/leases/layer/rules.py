@@ -8,28 +8,35 @@ transaction that a lease belongs to.
     HELD --withdraw: its holder was never told--> FREE
 """
 
-from collections.abc import Sequence, Set
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence, Set
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from holdfast.common.clock import end_ms
-from holdfast.leases.layer.claim import (
-    Claim,
-    Current,
+from holdfast.leases.layer.errors import (
+    AlreadyExists,
     FencingMismatch,
     KeyRefusal,
     LeaseExpired,
     LeaseRequired,
-    check_claim,
+    MissingTxn,
+    TxnMismatch,
+    Waiting,
 )
-from holdfast.leases.layer.errors import AlreadyExists, Waiting
-from holdfast.leases.layer.floor import FIRST_OF_MESSAGE, first_reads, read_new
-from holdfast.leases.layer.grant import AcquireParams, Renewal
-from holdfast.leases.layer.records import LEASES, held_key, held_members
-from holdfast.leases.layer.records_pb2 import Lease
+from holdfast.leases.layer.grant import AcquireParams, Claim, Renewal
+from holdfast.leases.layer.records import LEASES, Current, held_key, held_members
+from holdfast.leases.layer.records_pb2 import Lease, LeaseFloor
 from holdfast.state.layer.records import DOCUMENTS
+from holdfast.state.layer.records_pb2 import Document
 from holdfast.storage.keys import next_key
 from holdfast.storage.port import Transaction
+from holdfast.storage.tables import Table
+from holdfast.txn.layer.lifetime import is_message_there, message_of_state
 from holdfast.txn.layer.port import Decider, Decision, LeaseHeld, Member
+
+FLOORS: Final = Table("leasefloor", LeaseFloor)
+FIRST_OF_MESSAGE: Final = 1
+MESSAGE_TOKENS_MAX: Final = 1 << 20
 
 
 class Ids(NamedTuple):
@@ -240,7 +247,59 @@ def keep(
     return last_ms, moved
 
 
-# -- small parts
+# -- fencing tokens over the end of a key: what a key leaves when it is forgotten, and where the next one begins
+#
+# The tokens of one (namespace, key) only ever rise, however often the key is forgotten in between:
+#
+#     a key with a lease record       its token + 1; the record is the memory
+#     a forgotten key                 the floor of its namespace is at least its last token, by the very commit that forgets it
+#     a key without a lease record    floor + 1; the floor is read in the transaction that grants, so a key that comes and
+#                                     goes between that read and the commit is a conflict
+#
+# The state of a message, `q/<queue>/state/<id>`, is forgotten with its message, many times a second. A floor that all of
+# them raise would make each of those commits a conflict for every new key of the namespace, so their tokens are kept apart
+# by a number: while the message is there (its id is new, and nothing forgets the key before the message) they begin with
+# 1 and need no floor up to MESSAGE_TOKENS_MAX; without the message such a key begins above that.
+
+
+def first_reads(member: Member) -> list[bytes]:
+    """What a grant reads of a key, whether it has a lease record or not."""
+    return [LEASES.key(*member), DOCUMENTS.key(*member), _floor_key(member.namespace)]
+
+
+def read_new(tx: Transaction, member: Member) -> tuple[Document | None, int]:
+    """The document of a key that has no lease record, and the token of its first grant: one round trip for both."""
+    document_key, floor_key = DOCUMENTS.key(*member), _floor_key(member.namespace)
+    found = tx.get_many((document_key, floor_key))
+    document = DOCUMENTS.decode(found[document_key]) if document_key in found else None
+    forgotten = FLOORS.decode(found[floor_key]).fencing_token if floor_key in found else 0
+    place = message_of_state(member) if member.key.startswith("q/") else None
+    if place is None:
+        return document, forgotten + 1
+    if is_message_there(tx, place):
+        return document, FIRST_OF_MESSAGE
+    return document, max(forgotten, MESSAGE_TOKENS_MAX) + 1
+
+
+@lru_cache(maxsize=1024)
+def _floor_key(namespace: str) -> bytes:
+    return FLOORS.key(namespace)
+
+
+def forget_leases(tx: Transaction, leases: Mapping[Member, Lease]) -> None:
+    """These records go, and with them all that is known of their keys but the highest token."""
+    highest: dict[str, int] = {}
+    for member, lease in leases.items():
+        LEASES.delete(tx, *member)
+        if message_of_state(member) is None or lease.fencing_token > MESSAGE_TOKENS_MAX:
+            highest[member.namespace] = max(highest.get(member.namespace, 0), lease.fencing_token)
+    for namespace, token in highest.items():
+        floor = FLOORS.get(tx, namespace)
+        if floor is None or floor.fencing_token < token:
+            FLOORS.put(tx, LeaseFloor(fencing_token=token), namespace)
+
+
+# -- claims: whether a caller holds the lease, checked in the very transaction that acts on it
 
 
 def checked(tx: Transaction, member: Member, claim: Claim, now_ms: int) -> Lease:
@@ -256,3 +315,18 @@ def checked(tx: Transaction, member: Member, claim: Claim, now_ms: int) -> Lease
 def cleared(lease: Lease, now_ms: int) -> Lease:
     """Held by no one, but its token stays: the next holder's must be higher."""
     return Lease(fencing_token=lease.fencing_token, updated_at_s=now_ms // 1000)
+
+
+def check_claim(claim: Claim, lease: Lease | None, now_ms: int, current: Current | None = None) -> Lease:
+    """The lease, if it is the claimed one and lives; else the refusal, in the order clients rely on."""
+    if lease is None or not lease.lease_id or lease.lease_id != claim.lease_id:
+        raise LeaseRequired("active lease required", current)
+    if lease.expires_at_ms <= now_ms:
+        raise LeaseExpired("lease expired", current)
+    if lease.fencing_token != claim.fencing_token:
+        raise FencingMismatch("fencing token mismatch", current)
+    if claim.txn_id is not None and lease.txn_id != claim.txn_id:
+        if not claim.txn_id:
+            raise MissingTxn("transaction id required", current)
+        raise TxnMismatch("transaction mismatch", current)
+    return lease

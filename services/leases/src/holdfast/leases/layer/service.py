@@ -16,16 +16,14 @@ from holdfast.common.errors import HoldfastError
 from holdfast.common.ids import new_xid
 from holdfast.common.logging import get_logger
 from holdfast.leases.layer import rules
-from holdfast.leases.layer.claim import Claim, Current
 from holdfast.leases.layer.errors import TooManyWaiters, Waiting
 from holdfast.leases.layer.expiry import Expiries
-from holdfast.leases.layer.floor import forget_leases
 from holdfast.leases.layer.follower import LeaseFollower
-from holdfast.leases.layer.grant import AcquireParams, Description, Grant, Renewal
+from holdfast.leases.layer.grant import AcquireParams, Claim, Description, Grant, Renewal
 from holdfast.leases.layer.keepalive_batch import keep_many
-from holdfast.leases.layer.records import LEASES, held_key
+from holdfast.leases.layer.records import LEASES, Current, held_key
 from holdfast.leases.layer.records_pb2 import Lease
-from holdfast.leases.layer.rules import Granted, Ids
+from holdfast.leases.layer.rules import Granted, Ids, forget_leases
 from holdfast.leases.layer.wait_queue import Waiter, WaitQueues
 from holdfast.state.layer.records import DOCUMENTS
 from holdfast.storage.port import Store, Transaction
@@ -51,6 +49,7 @@ class LeaseService:
         follows_all: bool = True,
     ) -> None:
         self._store = store
+        self._is_shared = store.is_shared
         self._decider = decider
         self._clock = clock
         self._on_end = on_end
@@ -98,7 +97,7 @@ class LeaseService:
     async def acquire(self, params: AcquireParams) -> Grant:
         """The lease, or Waiting when the caller's patience ends first, or Draining when the server's end does.
         Cancelling leaves no lease and no waiter."""
-        if params.is_create_only or not self._wait_queues.is_waited_for(params.member):
+        if params.is_create_only or params.member not in self._wait_queues.by_key:
             # Create-only acquires never queue, so they cannot overtake waiters: they are refused at once.
             try:
                 return await self._grant(params)
@@ -163,7 +162,8 @@ class LeaseService:
             self._spawn(self._tell_of_free(freed))
             raise
         self._expiries.set(params.member, lease.expires_at_ms)
-        self._follower.granted(params.member, lease.fencing_token)
+        if self._is_shared:
+            self._follower.granted(params.member, lease.fencing_token)
         self.freed([member for member in freed if member != params.member])
         if failpoint.ARMED:
             failpoint.hit("acquire.answer")
@@ -295,7 +295,8 @@ class LeaseService:
             is_explicit=is_explicit,
         )
         self._expire_later(tx, member, expires_at_ms)
-        tx.after_commit(lambda _: self._follower.granted(member, granted.fencing_token))
+        if self._is_shared:
+            tx.after_commit(lambda _: self._follower.granted(member, granted.fencing_token))
         return granted
 
     def extend(self, tx: Transaction, member: Member, claim: Claim, expires_at_ms: int) -> None:
@@ -315,8 +316,10 @@ class LeaseService:
         """A decision was committed: these keys are free."""
         for member in members:
             self._expiries.forget(member)
-            self._follower.ended(member)
-            self._wait_queues.notify(member)
+            if self._is_shared:
+                self._follower.ended(member)
+            if member in self._wait_queues.by_key:
+                self._wait_queues.notify(member)
         if members:
             self._on_end()
 

@@ -29,41 +29,38 @@ class Waiter:
 
 
 class WaitQueues:
-    """The queues of all keys. A key without waiters has none, so what nobody waits for costs nothing."""
+    """The queues of all keys, `by_key`. A key without waiters has none, so what nobody waits for costs nothing."""
 
     def __init__(self) -> None:
-        self._queues: dict[Member, deque[Waiter]] = {}
+        self.by_key: dict[Member, deque[Waiter]] = {}
         self.waiters = 0
 
-    def is_waited_for(self, member: Member) -> bool:
-        return member in self._queues
-
     def length(self, member: Member) -> int:
-        return len(self._queues.get(member, ()))
+        return len(self.by_key.get(member, ()))
 
     def enqueue(self, member: Member) -> Waiter:
         waiter = Waiter(member)
-        self._queues.setdefault(member, deque()).append(waiter)
+        self.by_key.setdefault(member, deque()).append(waiter)
         self.waiters += 1
         return waiter
 
     def is_first(self, waiter: Waiter) -> bool:
-        return self._queues[waiter.member][0] is waiter
+        return self.by_key[waiter.member][0] is waiter
 
     def leave(self, waiter: Waiter) -> None:
         """Granted, timed out or hung up. If it stood first, the next one's turn has come."""
-        queue = self._queues[waiter.member]
+        queue = self.by_key[waiter.member]
         was_first = queue[0] is waiter
         queue.remove(waiter)
         self.waiters -= 1
         if not queue:
-            del self._queues[waiter.member]
+            del self.by_key[waiter.member]
         elif was_first:
             self.notify(waiter.member)
 
     def notify(self, member: Member, revision: int = NEWEST) -> None:
         """The key may be free since that revision: let the first one try, unless it has seen a newer holder."""
-        queue = self._queues.get(member)
+        queue = self.by_key.get(member)
         if queue is None or queue[0].seen_revision >= revision:
             return
         queue[0].notified_revision = max(queue[0].notified_revision, revision)
@@ -72,12 +69,12 @@ class WaitQueues:
 
     def notify_firsts(self) -> None:
         """Any key may be free: the first waiter of each queue tries."""
-        for member in list(self._queues):
+        for member in list(self.by_key):
             self.notify(member)
 
     def notify_all(self) -> None:
         """Everybody has to look: waiting has no sense any more."""
-        for queue in self._queues.values():
+        for queue in self.by_key.values():
             for waiter in queue:
                 if not waiter.turn.done():
                     waiter.turn.set_result(None)

@@ -13,40 +13,41 @@ from holdfast.common.express.traits import ALL_METHODS, Admission, Begins, Durat
 from holdfast.common.express.undo import Repeat
 from holdfast.common.fields import (
     InvalidFencingToken,
+    InvalidKey,
+    InvalidNamespace,
     MissingFencingToken,
+    MissingKey,
     MissingLease,
     fencing_token,
     key_of,
     namespace_of,
     owner_of,
+    spelled_key,
+    stored_key,
 )
 from holdfast.common.ids import is_xid, uuid7
-from holdfast.common.names import InvalidKey, InvalidNamespace, MissingKey, spelled_key, stored_key
-from holdfast.common.operation_metrics import OK
+from holdfast.common.metrics import OK
 from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.wire_errors import error_members
 from holdfast.leases.keepalive_division import KeepaliveDivision
-from holdfast.leases.layer.claim import (
-    Claim,
-    Current,
-    FencingMismatch,
-    LeaseExpired,
-    LeaseRequired,
-    MissingTxn,
-    TxnMismatch,
-)
 from holdfast.leases.layer.errors import (
     AlreadyExists,
+    FencingMismatch,
     InvalidTxn,
     KeepaliveUnsupported,
+    LeaseExpired,
+    LeaseRequired,
     MissingOwner,
+    MissingTxn,
     TooManyRenewals,
     TooManyWaiters,
+    TxnMismatch,
     Waiting,
 )
-from holdfast.leases.layer.grant import AcquireParams, Renewal
+from holdfast.leases.layer.grant import AcquireParams, Claim, Renewal
 from holdfast.leases.layer.keepalive_batch import Outcome
+from holdfast.leases.layer.records import Current
 from holdfast.leases.layer.service import LeaseService
 from holdfast.leases.metrics import LeaseMetrics
 from holdfast.leases.protocol.schemas import (
@@ -181,7 +182,8 @@ class LeaseRoutes:
 
     async def acquire(self, request: Request, body: AcquireRequest) -> Answer:
         namespace = namespace_of(body.namespace, self._namespace_default)
-        self._drain.refuse_new_work()
+        if self._drain.is_draining:
+            self._drain.refuse_new_work()
         if not body.owner:
             raise MissingOwner("owner is required")
         owner = owner_of(body.owner, request.principal)

@@ -1,7 +1,7 @@
 """What reading and writing state refuses beyond the lease check."""
 
 from holdfast.common.errors import HoldfastError
-from holdfast.leases.layer.claim import KeyRefusal
+from holdfast.leases.layer.errors import KeyRefusal
 
 
 class VersionConflict(KeyRefusal):

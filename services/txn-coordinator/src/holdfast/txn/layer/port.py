@@ -2,12 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from holdfast.common.errors import HoldfastError
-from holdfast.leases.layer.claim import Claim
 from holdfast.leases.layer.records_pb2 import Lease
 from holdfast.storage.port import Transaction
+
+if TYPE_CHECKING:  # What a lease's holder claims names its key as a Member.
+    from holdfast.leases.layer.grant import Claim
 
 MEMBERS_MAX = 1000  # A decision on all of them has to fit into one batch, and its members into one page.
 
@@ -119,7 +121,7 @@ class Leaser(Protocol):
         """An ordinary lease, on the state of a message that is there. LeaseHeld if another caller has it."""
         ...
 
-    def extend(self, tx: Transaction, member: Member, claim: Claim, expires_at_ms: int) -> None:
+    def extend(self, tx: Transaction, member: Member, claim: "Claim", expires_at_ms: int) -> None:
         """Let the lease end then; refused as keepalive refuses."""
         ...
 

@@ -8,7 +8,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 
 from holdfast.common.bundle import read_bundle
-from holdfast.common.express.hooks import Identify
+from holdfast.common.express.execution import Identify
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
 from holdfast.common.principal import Permission

@@ -7,9 +7,15 @@ from holdfast.common.errors import InvalidBody
 from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.traits import NO_METHODS
-from holdfast.common.fields import parse_int64
+from holdfast.common.fields import (
+    InvalidKey,
+    InvalidNamespace,
+    parse_int64,
+    spelled_key,
+    stored_key,
+    stored_namespace,
+)
 from holdfast.common.ids import is_xid
-from holdfast.common.names import InvalidKey, InvalidNamespace, spelled_key, stored_key, stored_namespace
 from holdfast.common.principal import Permission
 from holdfast.common.role import Role
 from holdfast.storage.port import Store

@@ -8,7 +8,7 @@ is an ordinary key with an ordinary lease. A delivery that minted its transactio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from holdfast.leases.layer.claim import Claim
+from holdfast.leases.layer.grant import Claim
 from holdfast.leases.layer.records import LEASES, held_members
 from holdfast.leases.layer.records_pb2 import Lease
 from holdfast.queue.layer.errors import MetadataChanged, StateNotFound

@@ -8,7 +8,7 @@ from holdfast.common.errors import HoldfastError
 from holdfast.common.express.message import JSON_HEADERS, Answer, AnyAnswer, Request, json_answer
 from holdfast.common.express.traits import Duration
 from holdfast.common.express.undo import Repeat
-from holdfast.common.names import InvalidNamespace
+from holdfast.common.fields import InvalidNamespace
 from holdfast.common.settings import PlaneSettings
 from holdfast.queue.layer.errors import BatchTooLarge, InvalidTxn, MessageNotFound
 from holdfast.queue.layer.message.types import BATCH_MAX, Acked, EnqueueOrder, LeaseClaim

@@ -9,8 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from holdfast.common.errors import HoldfastError, InvalidBody
 from holdfast.common.express.message import Request
-from holdfast.common.fields import namespace_of, owner_of, parse_int64
-from holdfast.common.names import NAME_BYTES_MAX
+from holdfast.common.fields import NAME_BYTES_MAX, namespace_of, owner_of, parse_int64
 from holdfast.common.wire_errors import invalid_body
 from holdfast.queue.layer.errors import InvalidTxn, MessageNotFound
 from holdfast.queue.layer.message.types import (

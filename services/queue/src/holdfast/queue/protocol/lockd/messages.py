@@ -20,10 +20,10 @@ from holdfast.common.express.message import (
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.traits import Admission, Begins, Duration, Group
 from holdfast.common.express.undo import Repeat
-from holdfast.common.names import InvalidNamespace
+from holdfast.common.fields import InvalidNamespace
 from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
-from holdfast.leases.layer.claim import FencingMismatch, LeaseRequired
+from holdfast.leases.layer.errors import FencingMismatch, LeaseRequired
 from holdfast.queue.layer.errors import (
     InvalidTxn,
     MessageLeaseExpired,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock, unix_s
 from holdfast.common.ids import uuid7
-from holdfast.leases.layer.claim import Claim
+from holdfast.leases.layer.grant import Claim
 from holdfast.state.layer.attachment import records
 from holdfast.state.layer.attachment.records import ATTACHMENTS_PER_KEY_MAX, Found, Named
 from holdfast.state.layer.document import staging

@@ -2,9 +2,11 @@
 
 from typing import NamedTuple
 
-from holdfast.leases.layer.claim import Claim, Current, KeyRefusal, check_claim
-from holdfast.leases.layer.records import LEASES
+from holdfast.leases.layer.errors import KeyRefusal
+from holdfast.leases.layer.grant import Claim
+from holdfast.leases.layer.records import LEASES, Current
 from holdfast.leases.layer.records_pb2 import Lease
+from holdfast.leases.layer.rules import check_claim
 from holdfast.state.layer.document import staging
 from holdfast.state.layer.document.staging import NOTHING
 from holdfast.state.layer.errors import TransactionTooLarge

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import NamedTuple
 
 from holdfast.common.clock import SteadyClock
-from holdfast.leases.layer.claim import Claim
+from holdfast.leases.layer.grant import Claim
 from holdfast.lql.application import apply
 from holdfast.lql.mutation import Mutation, parse_mutations
 from holdfast.state.layer.document.mutation_process import mutated

@@ -9,7 +9,7 @@ from hashlib import sha256
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
-from holdfast.leases.layer.claim import Claim
+from holdfast.leases.layer.grant import Claim
 from holdfast.state.layer.attachment import records as attachment_records
 from holdfast.state.layer.document import staging
 from holdfast.state.layer.document.emptiness import empty_key, note_emptiness

@@ -7,7 +7,7 @@ attachments   counted as if there were no removal, so that an update that takes 
 
 from typing import NamedTuple
 
-from holdfast.leases.layer.claim import Current
+from holdfast.leases.layer.records import Current
 from holdfast.state.layer.errors import EtagMismatch, VersionConflict
 from holdfast.state.layer.records_pb2 import Document, Stage
 from holdfast.storage.records_pb2 import Payload

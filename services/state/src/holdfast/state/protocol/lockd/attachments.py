@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 from holdfast.common.express.message import Answer, AnyAnswer, Header, Request, StreamAnswer, json_answer
 from holdfast.common.fields import MissingLease, fencing_token, is_true, key_of, namespace_of
 from holdfast.common.settings import PlaneSettings
-from holdfast.leases.layer.claim import Claim, MissingTxn
+from holdfast.leases.layer.errors import MissingTxn
+from holdfast.leases.layer.grant import Claim
 from holdfast.state.layer.attachment.service import AttachmentService, Selector
 from holdfast.state.layer.errors import (
     AttachmentNotFound,

@@ -4,10 +4,16 @@ from typing import Final
 
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.traits import Admission, Begins, Group
-from holdfast.common.fields import InvalidFencingToken, MissingFencingToken, MissingLease
-from holdfast.common.names import InvalidKey, InvalidNamespace, MissingKey
+from holdfast.common.fields import (
+    InvalidFencingToken,
+    InvalidKey,
+    InvalidNamespace,
+    MissingFencingToken,
+    MissingKey,
+    MissingLease,
+)
 from holdfast.common.role import Role
-from holdfast.leases.layer.claim import FencingMismatch, LeaseExpired, LeaseRequired, MissingTxn, TxnMismatch
+from holdfast.leases.layer.errors import FencingMismatch, LeaseExpired, LeaseRequired, MissingTxn, TxnMismatch
 from holdfast.state.layer.errors import EtagMismatch, InvalidVersion, VersionConflict
 
 QUERY: Final = {"key": "The key.", "namespace": "Its namespace."}

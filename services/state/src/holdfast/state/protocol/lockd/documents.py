@@ -8,7 +8,7 @@ from holdfast.common.express.traits import ALL_METHODS
 from holdfast.common.fields import fencing_token, is_true, key_of, namespace_of
 from holdfast.common.json_text import compact
 from holdfast.common.settings import PlaneSettings
-from holdfast.leases.layer.claim import Claim
+from holdfast.leases.layer.grant import Claim
 from holdfast.lql.errors import InvalidMutations
 from holdfast.state.layer.document.intake import above_limit
 from holdfast.state.layer.document.mutation import Mutated, MutationService

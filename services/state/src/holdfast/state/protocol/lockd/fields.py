@@ -4,9 +4,9 @@ import re
 from typing import Final
 
 from holdfast.common.express.message import Request
-from holdfast.common.fields import MissingLease, fencing_token, key_of, namespace_of, parse_int64
-from holdfast.common.names import MissingKey
-from holdfast.leases.layer.claim import Claim, MissingTxn
+from holdfast.common.fields import MissingKey, MissingLease, fencing_token, key_of, namespace_of, parse_int64
+from holdfast.leases.layer.errors import MissingTxn
+from holdfast.leases.layer.grant import Claim
 from holdfast.state.layer.document.intake import ExpectedBody
 from holdfast.state.layer.document.staging import Expectation
 from holdfast.state.layer.errors import (

@@ -4,8 +4,7 @@ from pydantic import BaseModel, ConfigDict
 
 from holdfast.common.errors import InvalidBody
 from holdfast.common.express.message import Answer, Header, Request, json_answer
-from holdfast.common.fields import namespace_of
-from holdfast.common.names import InvalidNamespace
+from holdfast.common.fields import InvalidNamespace, namespace_of
 from holdfast.common.settings import PlaneSettings
 from holdfast.state.layer.errors import InvalidNamespaceRequest, NamespaceConfigConflict
 from holdfast.state.layer.namespace import FALLBACK_ENGINES, PREFERRED_ENGINES, NamespaceService

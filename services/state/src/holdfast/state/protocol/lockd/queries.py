@@ -7,9 +7,8 @@ from pydantic import BaseModel, ConfigDict
 from holdfast.common.errors import InvalidBody
 from holdfast.common.express.message import Answer, AnyAnswer, Header, Request, StreamAnswer, json_answer
 from holdfast.common.express.traits import ALL_METHODS, Admission, Begins, Duration, Group
-from holdfast.common.fields import namespace_of
+from holdfast.common.fields import InvalidNamespace, namespace_of
 from holdfast.common.ids import uuid7
-from holdfast.common.names import InvalidNamespace
 from holdfast.common.settings import PlaneSettings
 from holdfast.lql.errors import InvalidSelector
 from holdfast.state.layer.errors import (
