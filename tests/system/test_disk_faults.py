@@ -336,7 +336,7 @@ async def test_no_number_is_given_again_after_a_recovery(tmp_path: Path, failure
         first = await store.commit(Batch(puts={b"a": b"1"}))
         for _ in range(failures):
             store.engine_failed(StoreUnavailable("a flush failed"))
-        given = store._staging.revision
+        given = store._pending.revision
         await until_well(store)
 
         second = await store.commit(Batch(puts={b"a": b"2"}))

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 
 from holdfast.common.errors import HoldfastError
 from holdfast.leases.layer.grant import AcquireParams, Claim
-from holdfast.leases.layer.records import held_key, held_range
+from holdfast.leases.layer.records import HELD, held_range
 from holdfast.queue.layer.errors import MessageLeaseExpired, MessageLeaseMismatch, MessageNotFound, NoMessages
 from holdfast.queue.layer.limits import QueueLimits
 from holdfast.queue.layer.message.records import TAKEN, member_of_message
@@ -323,7 +323,7 @@ class QueueMachine(RuleBasedStateMachine):
         """What has to be among the held members, what may be, and what is."""
         rows = await TAKEN.fetch_range(self.queue.store, *ORDERS, limit=ROWS_MAX)
         expiries_ms = {
-            held_key(row.message.txn_id, member_of_message(ORDERS, str(row.parts[-1]))): (
+            HELD.key(row.message.txn_id, *member_of_message(ORDERS, str(row.parts[-1]))): (
                 row.message.expires_at_ms
             )
             for row in rows

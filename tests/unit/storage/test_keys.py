@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.storage.keys import DEPTH_MAX, Element, next_key, pack, pack_texts, prefix_range, unpack
+from holdfast.storage.keys import DEPTH_MAX, Element, next_key, pack, prefix_range, unpack
+from holdfast.storage.tables import Subspace
 
 INT_BOUND = 256**255 - 1
 
@@ -64,9 +65,7 @@ def test_a_tuple_survives_the_round_trip(original: tuple[Element, ...]) -> None:
 @example(("a", "b\0", ""))
 @example(("a", 1))
 def test_texts_are_packed_to_the_same_bytes_in_the_fast_way(elements: tuple[Element, ...]) -> None:
-    prefix = pack(("table",))
-
-    assert pack_texts(prefix, elements) == prefix + pack(elements)
+    assert Subspace("table").key(*elements) == pack(("table", *elements))
 
 
 @given(tuples, tuples)

@@ -1,6 +1,6 @@
 """What is kept of the keys that were touched lately."""
 
-from holdfast.storage.local.latest import (
+from holdfast.storage.local.pending import (
     ENTRY_BYTES,
     GENERATION_BYTES,
     VALUE_BYTES_MAX,

@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from holdfast.storage.errors import StoreCorrupt
-from holdfast.storage.keys import Element, pack, pack_texts, prefix_range, unpack
+from holdfast.storage.keys import Element, pack, prefix_range, unpack
 from holdfast.storage.port import BlobRef, Record, Store, Transaction, View
 from holdfast.storage.records_pb2 import BlobRef as BlobRefMessage
 
@@ -24,20 +24,34 @@ class Row(NamedTuple, Generic[M]):
     record: Record
 
 
-class Table(Generic[M]):
-    """The records whose key begins with `name`, each holding one `message_class`."""
+class Subspace:
+    """The keys that begin with `name`. Records in one that is no table are empty: their keys say it all."""
 
-    def __init__(self, name: str, message_class: type[M]) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self._message_class = message_class
         self._prefix = pack((name,))
 
     def key(self, *parts: Element) -> bytes:
-        return pack_texts(self._prefix, parts)
+        """The same as `pack((name, *parts))`, several times as fast for what nearly every key consists of: strings."""
+        try:
+            joined = "\0A".join(parts)  # type: ignore[arg-type]  # The TypeError of anything else is the answer.
+        except TypeError:
+            return self._prefix + pack(parts)
+        if not parts or joined.count("\0") != len(parts) - 1:
+            return self._prefix + pack(parts)
+        return b"%bA%b\0" % (self._prefix, joined.encode())
 
     def bounds(self, *prefix: Element) -> tuple[bytes, bytes]:
         """The range of all records below this prefix, for a watch or an expectation."""
         return prefix_range((self.name, *prefix))
+
+
+class Table(Subspace, Generic[M]):
+    """The records whose key begins with `name`, each holding one `message_class`."""
+
+    def __init__(self, name: str, message_class: type[M]) -> None:
+        super().__init__(name)
+        self._message_class = message_class
 
     def decode(self, record: Record) -> M:
         """Raises StoreCorrupt if the value is no such message."""

@@ -13,9 +13,10 @@ from typing import NamedTuple, Self
 
 from holdfast.storage.errors import StorageError, StoreClosed, WatcherTooSlow
 from holdfast.storage.keys import next_key
-from holdfast.storage.port import Event
+from holdfast.storage.port import KEY_BYTES_MAX, Event
 
 HISTORY_EVENTS_PAGE = 1000
+_END = b"\xff" * (KEY_BYTES_MAX + 1)  # Behind every key.
 
 
 class HistoryPage(NamedTuple):
@@ -35,15 +36,18 @@ class WatchHub:
         self.revision = revision
         self.history = history
         self.buffer_events_max = buffer_events_max
-        self._by_key: dict[bytes, list[HubWatch]] = {}
+        self.by_key: dict[bytes, list[HubWatch]] = {}
         self._by_range: list[HubWatch] = []
+        self.first_watched: bytes = b""
+        """No range watch begins before this key, and none covers `last_watched` or a key after it."""
+        self.last_watched: bytes = b""
         self._open: set[HubWatch] = set()
         self._ended: StorageError | None = None
 
     @property
     def is_watched(self) -> bool:
         """Whether events are worth making."""
-        return bool(self._by_key or self._by_range)
+        return bool(self.by_key or self._by_range)
 
     @property
     def watches(self) -> int:
@@ -74,9 +78,9 @@ class WatchHub:
         """Hand over the next revision. Every revision comes exactly once, in order, also one without events."""
         assert revision == self.revision + 1, f"revision {revision} published after {self.revision}"
         self.revision = revision
-        if self._by_key:
+        if self.by_key:
             for event in events:
-                for watch in self._by_key.get(event.key, ()):
+                for watch in self.by_key.get(event.key, ()):
                     watch.deliver([event])
         for watch in list(self._by_range):
             matching = [event for event in events if watch.covers(event.key)]
@@ -93,9 +97,9 @@ class WatchHub:
             return  # Of nothing: no event is made for it, it only hears of interruptions.
         if watch.end == next_key(watch.start):
             # Replaced, never changed: publish may be walking over the old list.
-            self._by_key[watch.start] = [*self._by_key.get(watch.start, ()), watch]
+            self.by_key[watch.start] = [*self.by_key.get(watch.start, ()), watch]
         else:
-            self._by_range = [*self._by_range, watch]
+            self._set_ranges([*self._by_range, watch])
 
     def detach(self, watch: "HubWatch") -> None:
         self._open.discard(watch)
@@ -103,13 +107,18 @@ class WatchHub:
             return
         watch.is_live = False
         if watch.end == next_key(watch.start):
-            left = [other for other in self._by_key[watch.start] if other is not watch]
+            left = [other for other in self.by_key[watch.start] if other is not watch]
             if left:
-                self._by_key[watch.start] = left
+                self.by_key[watch.start] = left
             else:
-                del self._by_key[watch.start]
+                del self.by_key[watch.start]
         else:
-            self._by_range = [other for other in self._by_range if other is not watch]
+            self._set_ranges([other for other in self._by_range if other is not watch])
+
+    def _set_ranges(self, watches: "list[HubWatch]") -> None:
+        self._by_range = watches
+        self.first_watched = min((watch.start for watch in watches), default=b"")
+        self.last_watched = max((_END if watch.end is None else watch.end for watch in watches), default=b"")
 
     def interrupt(self, error: StorageError) -> None:
         """End every open watch with this error; new ones are welcome."""

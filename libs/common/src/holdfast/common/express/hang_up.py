@@ -14,9 +14,14 @@ def is_peer_gone(transport: asyncio.Transport) -> bool:
     peer = cast(socket.socket | None, transport.get_extra_info("socket"))
     if peer is None or transport.is_closing():
         return transport.is_closing()
+    return bool(watch_hang_up(peer).poll(0))
+
+
+def watch_hang_up(peer: socket.socket) -> "select.poll":
+    """Finds something as soon as the other side is gone: errors and hang-ups are reported unasked."""
     poll = select.poll()
-    poll.register(peer.fileno(), 0)  # Errors and hang-ups are reported unasked.
-    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+    poll.register(peer.fileno(), 0)
+    return poll
 
 
 def reset(transport: asyncio.Transport) -> None:

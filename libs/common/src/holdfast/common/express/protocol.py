@@ -9,6 +9,7 @@ keep their order. What it has read ahead waits in `_queue` (whole requests) and 
 
 import asyncio
 import re
+import select
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,7 +29,7 @@ from holdfast.common.express.cycle import (
     AsgiConnection,
 )
 from holdfast.common.express.execution import Worker, execute
-from holdfast.common.express.hang_up import is_peer_gone
+from holdfast.common.express.hang_up import is_peer_gone, watch_hang_up
 from holdfast.common.express.lane import Lane
 from holdfast.common.express.message import (
     Answer,
@@ -145,6 +146,7 @@ class ExpressProtocol(AsgiConnection):
         self._is_held_up = False
         self._is_called_off = False
         self._is_parsing = False
+        self._hang_up: select.poll | None = None
         self._worker = Worker(self.loop, self._on_answer, self._on_cancelled)
         self._served_id = ""
         self._served_keeps_alive = True
@@ -354,9 +356,12 @@ class ExpressProtocol(AsgiConnection):
         if not isinstance(answer, Answer):
             self._on_stream(answer)
             return
-        if answer.on_unsent is not None and is_peer_gone(transport):
-            answer.on_unsent()
-            transport.abort()
+        if answer.on_unsent is not None:
+            if self._hang_up is None:
+                self._hang_up = watch_hang_up(transport.get_extra_info("socket"))
+            if transport.is_closing() or self._hang_up.poll(0):
+                answer.on_unsent()
+                transport.abort()
         if transport.is_closing():
             return
         is_last = not self._served_keeps_alive or ((lane.is_closing or self._is_eof) and not self._has_more())

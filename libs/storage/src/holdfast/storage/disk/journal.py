@@ -4,7 +4,7 @@ One thread does nothing but wait, write, sync and report; everything else happen
 group gathers, and the thread takes that the moment it is done, without asking the loop. A full segment is followed by
 the next one; the old one is reused once the engine holds all of it without the journal's help.
 
-    offer (loop) → queue → [thread: take group → write → sync] → settled (loop)
+    offer (loop) → queue → [thread: take group → write → sync] → became_durable (loop)
                                        └─ on an error: queue dropped, failed (loop)
 
 At rotation the order is: the next segment is made durable, the full one is sealed, the first record goes into the next
@@ -32,7 +32,7 @@ from holdfast.storage.disk.segment import Seal, SegmentHeader
 from holdfast.storage.disk.segment_folder import SegmentFolder
 from holdfast.storage.errors import StorageError, StoreFull, StoreReadOnly
 from holdfast.storage.foreign import NO_ROOM, storage_error
-from holdfast.storage.local.staging import Staged
+from holdfast.storage.local.pending import PendingBatch
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.options import StoreOptions
 
@@ -42,7 +42,7 @@ MARK_AFTER_S = 0.02  # Idle this long, the mark is written: it must not stand in
 
 _log = get_logger("storage.backend.core")
 
-Queued = tuple[bytes, Staged]
+Queued = tuple[bytes, PendingBatch]
 
 
 class DiskJournal:
@@ -137,7 +137,7 @@ class DiskJournal:
 
     # -- loop side
 
-    def offer(self, entry: bytes, staged: Staged) -> None:
+    def offer(self, entry: bytes, staged: PendingBatch) -> None:
         """After a failure nothing is queued: `_failed` is then on its way to the loop and will find it staged."""
         with self._lock:
             if self._error is not None:
@@ -173,7 +173,7 @@ class DiskJournal:
         finally:
             self._file_lock.release()
         if is_written:
-            self._store.settled([queue[0][1]])
+            self._store.became_durable([queue[0][1]])
         if self._mark_timer is None:
             self._mark_timer = self._loop.call_later(MARK_AFTER_S, self._have_mark_left)
 
@@ -262,7 +262,9 @@ class DiskJournal:
                 with self._file_lock:
                     is_written = self._write_group(group)
                 if is_written:
-                    self._loop.call_soon_threadsafe(self._store.settled, [staged for _, staged in group])
+                    self._loop.call_soon_threadsafe(
+                        self._store.became_durable, [staged for _, staged in group]
+                    )
             elif self._is_stopping:
                 self._try_to_leave_mark()
                 return

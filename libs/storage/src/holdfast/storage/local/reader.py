@@ -10,10 +10,9 @@ from holdfast.storage.blob import Removals
 from holdfast.storage.errors import Compacted, StorageError, StoreClosed, StoreCorrupt
 from holdfast.storage.local import layout
 from holdfast.storage.local.engine import Engine
-from holdfast.storage.local.latest import Kept, LatestRecords, Unknown
 from holdfast.storage.local.past import LocalPast
+from holdfast.storage.local.pending import PendingBatch, PendingBatches
 from holdfast.storage.local.snapshot import LocalSnapshot
-from holdfast.storage.local.staging import Staged, Staging
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.past import check_readable
 from holdfast.storage.port import RANGE_LIMIT_MAX, BlobStore, Event, Record, Snapshot, View
@@ -36,11 +35,11 @@ class LocalBlobStore(BlobStore, Protocol):
 
 
 class Journal(Protocol):
-    """Where staged batches become durable. It answers by calling `settled` or `failed` of the store, on the loop."""
+    """Where staged batches become durable. It answers by calling `became_durable` or `failed` of the store, on the loop."""
 
     syncs: int
 
-    def offer(self, entry: bytes, staged: "Staged") -> None:
+    def offer(self, entry: bytes, staged: "PendingBatch") -> None:
         """Queue a staged batch for the next group."""
         ...
 
@@ -72,11 +71,10 @@ class LocalReader(TransactMixin):
             layout.change_at_ms(engine.get(layout.change_key(self._revision))),
         )
         self._clock.raise_to(self._committed_at_ms / 1000)
-        self._staging = Staging(self._revision)
-        self._latest_records = LatestRecords()
+        self._pending = PendingBatches(self._revision, engine)
         self._view = DurableView(self)
         self._past = LocalPast(self)
-        self._settled: deque[Staged] = deque()  # Durable, not applied yet.
+        self._unapplied: deque[PendingBatch] = deque()  # Durable, not applied yet.
         self._ages: deque[tuple[float, int]] = deque([(options.clock.monotonic_s(), self._revision)])
         self._hub = WatchHub(
             self._history, buffer_events_max=options.watch_buffer_events_max, revision=self._revision
@@ -156,8 +154,8 @@ class LocalReader(TransactMixin):
         return self._view.get_many(keys)
 
     def _durable(self, key: bytes) -> Record | None:
-        if self._staging.latest(key) is None:
-            kept = self._latest(key)
+        if self._pending.latest(key) is None:
+            kept = self._pending.kept(key)
             return None if kept is None else kept.record
         stored = self._engine.get(layout.RECORD + key)  # What is kept of this key is ahead of the disk.
         return None if stored is None else layout.decode_stored(key, stored)
@@ -193,19 +191,19 @@ class LocalReader(TransactMixin):
 
     def _tx_get(self, key: bytes, fetched: Fetched) -> Record | None:
         self._check_open()
-        kept = self._latest(key)
+        kept = self._pending.kept(key)
         return None if kept is None else kept.record
 
     def _tx_get_many(self, keys: Sequence[bytes], fetched: Fetched) -> dict[bytes, Record]:
         self._check_open()
-        found = {key: self._latest(key) for key in keys}
+        found = {key: self._pending.kept(key) for key in keys}
         return {key: kept.record for key, kept in found.items() if kept is not None}
 
     def _tx_range(self, read: RangeRead, fetched: Fetched) -> tuple[list[Record], int]:
         self._check_open()
         start, end, limit, reverse = read
         check_range_limit(limit, 2 * RANGE_LIMIT_MAX)  # The transaction adds what it hides itself.
-        staged = self._staging.latest_within(start, end)
+        staged = self._pending.latest_within(start, end)
         gone = sum(1 for stored in staged.values() if stored is None)
         records = {r.key: r for r in self._range_durable(start, end, limit + gone, reverse=reverse)}
         for key, stored in staged.items():
@@ -214,30 +212,21 @@ class LocalReader(TransactMixin):
             else:
                 records[key] = layout.decode_stored(key, stored)
         ordered = sorted(records, reverse=reverse)[:limit] if staged else list(records)
-        return [records[key] for key in ordered], self._staging.revision
+        return [records[key] for key in ordered], self._pending.revision
 
     def _durable_view(self) -> View:
         self._check_open()
         return self._view
 
     def _undurable_revision(self, key: bytes) -> int:
-        latest = self._staging.latest(key)
+        latest = self._pending.latest(key)
         return 0 if latest is None else latest[0]
 
     async def _wait_durable(self, revision: int) -> None:
-        await self._staging.settle(revision)
+        await self._pending.wait_durable(revision)
 
     def _read_stamp(self) -> int:
-        return self._staging.stamp
-
-    def _latest(self, key: bytes) -> Kept | None:
-        kept = self._latest_records.get(key)
-        if isinstance(kept, Unknown):
-            latest = self._staging.latest(key)
-            stored = self._engine.get(layout.RECORD + key) if latest is None else latest[1]
-            kept = None if stored is None else Kept(layout.decode_stored(key, stored), stored)
-            self._latest_records.set(key, kept)
-        return kept
+        return self._pending.stamp
 
     # -- watches and history
 
@@ -273,7 +262,7 @@ class LocalReader(TransactMixin):
         prefix = layout.blob_reference_key(blob_id, b"")
         if any(True for _ in self._engine.scan(prefix, prefix + b"\xff" * 4)):
             return True
-        return any(value is not None and key.startswith(prefix) for key, value in self._staging.writes())
+        return any(value is not None and key.startswith(prefix) for key, value in self._pending.writes())
 
     @property
     def has_snapshots(self) -> bool:

@@ -28,11 +28,10 @@ from holdfast.storage.errors import (
 )
 from holdfast.storage.local import layout
 from holdfast.storage.local.engine import Engine, Write
-from holdfast.storage.local.latest import Kept
 from holdfast.storage.local.layout import Change
+from holdfast.storage.local.pending import Kept, PendingBatch
 from holdfast.storage.local.reader import LocalReader
 from holdfast.storage.local.snapshot import restored_writes
-from holdfast.storage.local.staging import Staged
 from holdfast.storage.past import check_compactable
 from holdfast.storage.port import (
     ABSENT,
@@ -59,10 +58,10 @@ class LocalStore(LocalReader):
         if conflict is not None:
             self._conflicts += 1
             # A caller that is told of a conflict reads again, and must then see what it lost to.
-            await self._staging.settle(self._staging.revision)
+            await self._pending.wait_durable(self._pending.revision)
             raise Conflict(conflict)
         if not batch.puts and not batch.deletes:
-            await self._staging.settle(self._newest_of(batch))
+            await self._pending.wait_durable(self._newest_of(batch))
             return self._revision
         staged = self._stage(batch)
         if self._journal is not None:
@@ -73,11 +72,11 @@ class LocalStore(LocalReader):
         staged.writes = engine_writes(staged.revision, staged.at_ms, staged.changes)
         if len(staged.writes) > len(staged.changes) + 1:  # Else it has nothing to do with blobs, as most.
             staged.released_blobs = released_blobs(staged.changes)
-        if self._staging.is_empty:
+        if self._pending.is_empty:
             staged.prepared = self._engine.prepare([*staged.writes, self._progress(staged.revision)])
-        self._staging.add(staged)
+        self._pending.add(staged)
         if staged.answer is None:
-            self.settled([staged])
+            self.became_durable([staged])
             return staged.revision
         if failpoint.ARMED and failpoint.hit("commit.answer_before_durable"):
             return staged.revision
@@ -85,25 +84,25 @@ class LocalStore(LocalReader):
 
     def _conflict(self, batch: Batch) -> bytes | None:
         """The first key whose expectation does not hold."""
-        if batch.read_stamp == self._staging.stamp:
+        if batch.read_stamp == self._pending.stamp:
             return None  # Nothing at all was committed since these expectations were read.
         for key, revision in batch.expects.items():
-            kept = self._latest(key)
+            kept = self._pending.kept(key)
             if (ABSENT if kept is None else kept.record.mod_revision) != revision:
                 return key
         for expectation in batch.expect_ranges:
-            if self._staging.has_changed(expectation):
+            if self._pending.has_changed(expectation):
                 return expectation.start
         return None
 
     def _newest_of(self, batch: Batch) -> int:
         """The revision that must be durable for what the batch expects to be durable."""
         if batch.expect_ranges:
-            return self._staging.revision
+            return self._pending.revision
         return max(map(self._undurable_revision, batch.expects), default=0)
 
-    def _stage(self, batch: Batch) -> Staged:
-        revision = self._staging.revision + 1
+    def _stage(self, batch: Batch) -> PendingBatch:
+        revision = self._pending.revision + 1
         changes: list[Change] = []
         newest: list[tuple[bytes, Kept | None]] = []
         for key, value in batch.puts.items():
@@ -111,7 +110,7 @@ class LocalStore(LocalReader):
             if batch.blobs:
                 blobs = batch.blobs.get(key, ())
                 self._check_blobs(blobs)
-            previous = self._latest(key)
+            previous = self._pending.kept(key)
             if previous is None:
                 record = Record(key, value, revision, revision, 1)
             else:
@@ -121,14 +120,12 @@ class LocalStore(LocalReader):
             changes.append(Change(key, stored, None if previous is None else previous.stored))
             newest.append((key, Kept(record, stored)))
         for key in batch.deletes:
-            previous = self._latest(key)
+            previous = self._pending.kept(key)
             if previous is not None:
                 changes.append(Change(key, None, previous.stored))
                 newest.append((key, None))
-        for key, kept in newest:
-            self._latest_records.set(key, kept)
         self._committed_at_ms = at_ms = self._clock.now_ms()
-        return Staged(revision, self._staging.revision_kept, at_ms, changes)
+        return PendingBatch(revision, self._pending.revision_kept, at_ms, changes, newest)
 
     def _check_blobs(self, blobs: tuple[str, ...]) -> None:
         for blob_id in blobs:
@@ -137,25 +134,25 @@ class LocalStore(LocalReader):
 
     # -- what the journal answers
 
-    def settled(self, group: Sequence[Staged]) -> None:
+    def became_durable(self, group: Sequence[PendingBatch]) -> None:
         """A group is durable: apply it, show it, answer it; a large one in slices, so that the loop breathes."""
         if self._problem is not None:
             return  # Given up by `failed` while it was on its way; opening again or `reload` brings it back.
         if self.trouble.error is not None:
             self.trouble.end()
-        is_running = bool(self._settled)
-        self._settled.extend(group)
+        is_running = bool(self._unapplied)
+        self._unapplied.extend(group)
         if not is_running:
             self._apply_slice()
 
     def _apply_slice(self) -> None:
-        group = [self._settled.popleft() for _ in range(min(len(self._settled), SLICE_BATCHES))]
-        if self._settled:
+        group = [self._unapplied.popleft() for _ in range(min(len(self._unapplied), SLICE_BATCHES))]
+        if self._unapplied:
             asyncio.get_running_loop().call_soon(self._apply_slice)
         if group:
             self._apply(group)
 
-    def _apply(self, group: Sequence[Staged]) -> None:
+    def _apply(self, group: Sequence[PendingBatch]) -> None:
         try:
             if len(group) == 1 and group[0].prepared is not None:
                 self._engine.write_prepared(group[0].prepared)
@@ -173,7 +170,7 @@ class LocalStore(LocalReader):
 
     def engine_failed(self, error: StorageError) -> None:
         """The engine takes no more. What is on its way is in the journal or not: its writers can't be told until `reload`."""
-        self._settled.clear()
+        self._unapplied.clear()
         unknown = OutcomeUnknown(
             f"written to the journal, but not applied ({error.detail}); read before you retry"
         )
@@ -199,26 +196,34 @@ class LocalStore(LocalReader):
         """Whether `reload` with a freshly opened engine would help."""
         return self._engine_is_broken
 
-    def _show(self, staged: Staged) -> None:
+    def _show(self, staged: PendingBatch) -> None:
         revision = staged.revision
         if revision != self._revision + 1:
             self._hub.skip_to(revision - 1)
         self._revision = revision
         self._commits += 1
-        self._staging.remove(staged)
+        self._pending.remove(staged)
         if staged.released_blobs and self._blobs is not None:
             self._blobs.released(staged.released_blobs)
-        self._hub.publish(revision, staged_events(staged) if self._hub.is_watched else [])
+        self._publish(staged)
         staged.succeed()
+
+    def _publish(self, staged: PendingBatch) -> None:
+        """Events are made of what is watched alone."""
+        hub = self._hub
+        first, last = hub.first_watched, hub.last_watched
+        if hub.by_key or any(first <= change.key < last for change in staged.changes):
+            hub.publish(staged.revision, events_of(staged))
+        else:
+            hub.revision = staged.revision
 
     def failed(self, error: StorageError, *, problem: StorageError | None) -> None:
         """Nothing staged will become durable. `problem` closes the store for writes until it is opened again."""
-        while self._settled:
+        while self._unapplied:
             self._apply_slice()  # These are durable already.
         self._problem = self._problem or problem
         self.trouble.began(problem or error)
-        self._latest_records.clear()
-        self._staging.lose(self._revision, error)
+        self._pending.lose(self._revision, error)
 
     # -- history
 
@@ -255,14 +260,14 @@ class LocalStore(LocalReader):
             first = layout.change_key(self._compacted_revision)
             self._engine.delete_range(first, layout.change_key(floor + 1), [progress, mark])
             self._compacted_revision = floor
-            self._staging.unprepare()
+            self._pending.unprepare()
         return floor
 
     # -- restore
 
     async def restore(self, revision: int, pages: AsyncIterable[Sequence[SnapshotRecord]]) -> None:
         self._check_open()
-        if self._staging.revision or self._range_durable(b"", None, 1, reverse=False):
+        if self._pending.revision or self._range_durable(b"", None, 1, reverse=False):
             raise InvalidBatch(f"{self._url} is not empty; restore into a new store")
         self._engine.write([(layout.META_RESTORING, b"1")])
         await asyncio.to_thread(self._engine.flush)
@@ -278,12 +283,11 @@ class LocalStore(LocalReader):
 
     def reload(self, engine: Engine, entries: Iterable[bytes]) -> None:
         """Go on with an engine that was opened again, brought up to the journal's end. The watches have to start again."""
-        self._engine = engine
+        self._engine = self._pending.engine = engine
         self._revision, self._compacted_revision = layout.decode_progress(engine.get(layout.META_PROGRESS))
         for entry in entries:
             self._bring_back(entry)
-        self._latest_records.clear()
-        self._staging.resume(self._revision)
+        self._pending.resume(self._revision)
         self._hub.skip_to(self._revision)
         self._hub.interrupt(StoreUnavailable("the store recovered from a failure; watch again"))
         self._engine_is_broken = False
@@ -314,8 +318,7 @@ class LocalStore(LocalReader):
 
     def _set_revision(self, revision: int) -> None:
         self._revision = revision
-        self._latest_records.clear()
-        self._staging.start_at(revision)
+        self._pending.start_at(revision)
         self._hub.skip_to(revision)
 
     async def close(self) -> None:
@@ -324,7 +327,7 @@ class LocalStore(LocalReader):
             return
         self._is_closed = True
         with contextlib.suppress(StorageError):  # Who committed what is lost now has been told.
-            await self._staging.settle(self._staging.revision)
+            await self._pending.wait_durable(self._pending.revision)
         self._hub.close()
 
 
@@ -352,7 +355,7 @@ def released_blobs(changes: list[Change]) -> list[str]:
     ]
 
 
-def staged_events(staged: Staged) -> list[Event]:
+def events_of(staged: PendingBatch) -> list[Event]:
     return [
         Event(
             staged.revision,

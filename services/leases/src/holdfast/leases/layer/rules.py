@@ -24,7 +24,7 @@ from holdfast.leases.layer.errors import (
     Waiting,
 )
 from holdfast.leases.layer.grant import AcquireParams, Claim, Renewal
-from holdfast.leases.layer.records import LEASES, Current, held_key, held_members
+from holdfast.leases.layer.records import HELD, LEASES, Current, held_members
 from holdfast.leases.layer.records_pb2 import Lease, LeaseFloor
 from holdfast.state.layer.records import DOCUMENTS
 from holdfast.state.layer.records_pb2 import Document
@@ -65,7 +65,7 @@ def grant(tx: Transaction, params: AcquireParams, ids: Ids, now_ms: int, decider
         document, first_token = read_new(tx, member)
     else:
         document, first_token = DOCUMENTS.get(tx, *member), 0
-    current = Current.of(document)
+    current = current_of(document)
     if params.is_create_only and (lease is not None or document is not None):
         raise AlreadyExists("key already exists", current)
     freed: Sequence[Member] = ()
@@ -131,7 +131,7 @@ def grant_message_state(
 
 def _put(tx: Transaction, member: Member, lease: Lease) -> None:
     LEASES.put(tx, lease, *member)
-    tx.put(held_key(lease.txn_id, member), b"")
+    tx.put(HELD.key(lease.txn_id, *member), b"")
 
 
 # -- keepalive
@@ -204,7 +204,7 @@ def withdraw(tx: Transaction, member: Member, lease_id: str, now_ms: int) -> boo
     if lease is None or lease.lease_id != lease_id:
         return False
     LEASES.put(tx, cleared(lease, now_ms), *member)
-    tx.delete(held_key(lease.txn_id, member))
+    tx.delete(HELD.key(lease.txn_id, *member))
     return True
 
 
@@ -224,7 +224,7 @@ def apply(tx: Transaction, txn_id: str, members: Sequence[Member], now_ms: int) 
         lease = LEASES.get(tx, *member)
         if lease is not None and lease.lease_id and lease.txn_id == txn_id:
             LEASES.put(tx, cleared(lease, now_ms), *member)
-        tx.delete(held_key(txn_id, member))
+        tx.delete(HELD.key(txn_id, *member))
 
 
 def keep(
@@ -308,13 +308,18 @@ def checked(tx: Transaction, member: Member, claim: Claim, now_ms: int) -> Lease
     try:
         return check_claim(claim, lease, now_ms)
     except KeyRefusal as refusal:
-        refusal.current = Current.of(DOCUMENTS.get(tx, *member))
+        refusal.current = current_of(DOCUMENTS.get(tx, *member))
         raise
 
 
 def cleared(lease: Lease, now_ms: int) -> Lease:
     """Held by no one, but its token stays: the next holder's must be higher."""
     return Lease(fencing_token=lease.fencing_token, updated_at_s=now_ms // 1000)
+
+
+def current_of(document: Document | None) -> Current:
+    """Version and ETag of a key whose document this is."""
+    return Current() if document is None else Current(document.version, document.etag)
 
 
 def check_claim(claim: Claim, lease: Lease | None, now_ms: int, current: Current | None = None) -> Lease:

@@ -21,9 +21,9 @@ from holdfast.leases.layer.expiry import Expiries
 from holdfast.leases.layer.follower import LeaseFollower
 from holdfast.leases.layer.grant import AcquireParams, Claim, Description, Grant, Renewal
 from holdfast.leases.layer.keepalive_batch import keep_many
-from holdfast.leases.layer.records import LEASES, Current, held_key
+from holdfast.leases.layer.records import HELD, LEASES
 from holdfast.leases.layer.records_pb2 import Lease
-from holdfast.leases.layer.rules import Granted, Ids, forget_leases
+from holdfast.leases.layer.rules import Granted, Ids, current_of, forget_leases
 from holdfast.leases.layer.wait_queue import Waiter, WaitQueues
 from holdfast.state.layer.records import DOCUMENTS
 from holdfast.storage.port import Store, Transaction
@@ -191,7 +191,7 @@ class LeaseService:
         description = await self.describe(member)
         lease = description.lease
         rest_s = 0.0 if lease is None else (lease.expires_at_ms - self._clock.now_ms()) / 1000
-        return Waiting("lease already held", Current.of(description.document), retry_after_s=max(rest_s, 1.0))
+        return Waiting("lease already held", current_of(description.document), retry_after_s=max(rest_s, 1.0))
 
     # -- keepalive
 
@@ -309,7 +309,7 @@ class LeaseService:
         lease = LEASES.get(tx, *member)
         if lease is not None:
             forget_leases(tx, {member: lease})
-            tx.delete(held_key(lease.txn_id, member))
+            tx.delete(HELD.key(lease.txn_id, *member))
             tx.after_commit(lambda _: self.freed([member]))
 
     def freed(self, members: Sequence[Member]) -> None:

@@ -47,7 +47,7 @@ from holdfast.leases.layer.errors import (
 )
 from holdfast.leases.layer.grant import AcquireParams, Claim, Renewal
 from holdfast.leases.layer.keepalive_batch import Outcome
-from holdfast.leases.layer.records import Current
+from holdfast.leases.layer.rules import current_of
 from holdfast.leases.layer.service import LeaseService
 from holdfast.leases.metrics import LeaseMetrics
 from holdfast.leases.protocol.schemas import (
@@ -296,7 +296,7 @@ class LeaseRoutes:
         namespace = namespace_of(request.query("namespace"), self._namespace_default)
         description = await self.service.describe(Member(namespace, key_of(spelled)))
         lease, document = description.lease, description.document
-        current = Current.of(document)
+        current = current_of(document)
         answer = {
             "namespace": namespace,
             "key": spelled,

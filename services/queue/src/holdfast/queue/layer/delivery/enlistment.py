@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.common.clock import SteadyClock
-from holdfast.leases.layer.records import held_key
+from holdfast.leases.layer.records import HELD
 from holdfast.queue.layer.delivery.endings import Endings
 from holdfast.queue.layer.delivery.transaction_binding import TransactionBinding
 from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
@@ -43,7 +43,7 @@ class Enlistment:
                 self._commit(tx, txn_id, address, message_id, state)
             elif state is not None and state.txn_id == txn_id:
                 self._roll_back(tx, address, message_id, state)
-            tx.delete(held_key(txn_id, member))
+            tx.delete(HELD.key(txn_id, *member))
 
     def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
         """The deliveries of the transaction belong to it from now on, also the one that minted its id, and live until
@@ -55,7 +55,7 @@ class Enlistment:
             if found is None or state is None or state.txn_id != txn_id:
                 continue
             if not state.is_enlisted and state.expires_at_ms <= self._clock.now_ms():
-                tx.delete(held_key(txn_id, member))  # Its time was over before anybody joined it.
+                tx.delete(HELD.key(txn_id, *member))  # Its time was over before anybody joined it.
                 continue
             if not state.is_enlisted or state.expires_at_ms < expires_at_ms:
                 state.is_enlisted = True

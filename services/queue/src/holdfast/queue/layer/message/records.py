@@ -7,7 +7,7 @@ order of delivery), taken, or dead. Moving the state is the life of the message;
 from functools import lru_cache
 from typing import Protocol
 
-from holdfast.leases.layer.records import held_key
+from holdfast.leases.layer.records import HELD
 from holdfast.queue.layer.message.types import QueueAddress
 from holdfast.queue.layer.records_pb2 import DeadLetterRecord, MessageState, QueueMessage, QueuePolicy
 from holdfast.storage.keys import pack, unpack
@@ -83,7 +83,7 @@ class Keys:
         return self._dead + pack((message_id,))
 
     def held(self, txn_id: str, message_id: str) -> bytes:
-        return held_key(txn_id, Member(self.address.namespace, self._member_prefix + message_id))
+        return HELD.key(txn_id, self.address.namespace, self._member_prefix + message_id)
 
     def deadline(self, deadline_ms: int, message_id: str) -> bytes:
         return pack((_DEADLINES, deadline_ms, *self.address, message_id))

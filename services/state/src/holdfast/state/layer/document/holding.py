@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 from holdfast.leases.layer.errors import KeyRefusal
 from holdfast.leases.layer.grant import Claim
-from holdfast.leases.layer.records import LEASES, Current
+from holdfast.leases.layer.records import LEASES
 from holdfast.leases.layer.records_pb2 import Lease
-from holdfast.leases.layer.rules import check_claim
+from holdfast.leases.layer.rules import check_claim, current_of
 from holdfast.state.layer.document import staging
 from holdfast.state.layer.document.staging import NOTHING
 from holdfast.state.layer.errors import TransactionTooLarge
@@ -43,7 +43,7 @@ def read_holding(tx: Transaction, member: Member, claim: Claim, now_ms: int) -> 
     try:
         held = check_claim(claim, lease, now_ms)
     except KeyRefusal as refusal:
-        refusal.current = Current.of(document)
+        refusal.current = current_of(document)
         raise
     return Holding(member, held, document, STAGES.get(tx, held.txn_id, *member))
 

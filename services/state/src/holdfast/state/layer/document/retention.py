@@ -14,7 +14,7 @@ from holdfast.common.ids import new_xid
 from holdfast.leases.layer.records import LEASES, member_of
 from holdfast.leases.layer.records_pb2 import Lease
 from holdfast.state.layer.attachment import records as attachment_records
-from holdfast.state.layer.document.emptiness import empty_bounds, empty_key, is_empty
+from holdfast.state.layer.document.emptiness import EMPTY, is_empty
 from holdfast.state.layer.document.service import StateService
 from holdfast.state.layer.records import DOCUMENTS
 from holdfast.state.layer.records_pb2 import Document
@@ -60,7 +60,7 @@ class DocumentRetention:
             )
         if retention.key_s:
             self._janitors.append(
-                Janitor(store, "removed", empty_bounds(), self.visit_removed, pace=pace, now_ms=clock.now_ms)
+                Janitor(store, "removed", EMPTY.bounds(), self.visit_removed, pace=pace, now_ms=clock.now_ms)
             )
 
     @asynccontextmanager
@@ -125,10 +125,10 @@ class DocumentRetention:
         for member in members:
             document = DOCUMENTS.get(tx, *member)
             if document is None or not is_empty(document):
-                tx.delete(empty_key(member))  # A stray entry: it would be looked at for ever.
+                tx.delete(EMPTY.key(*member))  # A stray entry: it would be looked at for ever.
             elif self._is_unused(tx, member, document, self._retention.key_s):
                 DOCUMENTS.delete(tx, *member)
-                tx.delete(empty_key(member))
+                tx.delete(EMPTY.key(*member))
                 count += 1
         return count
 

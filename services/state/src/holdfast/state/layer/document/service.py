@@ -12,7 +12,7 @@ from holdfast.common.clock import SteadyClock
 from holdfast.leases.layer.grant import Claim
 from holdfast.state.layer.attachment import records as attachment_records
 from holdfast.state.layer.document import staging
-from holdfast.state.layer.document.emptiness import empty_key, note_emptiness
+from holdfast.state.layer.document.emptiness import EMPTY, note_emptiness
 from holdfast.state.layer.document.holding import STAGE_COSTS, Holding, read_holding, write_stage
 from holdfast.state.layer.document.intake import ExpectedBody, take_document
 from holdfast.state.layer.document.staging import ANYTHING, NOTHING, Expectation, View
@@ -196,7 +196,7 @@ class StateService:
         STAGES.put(tx, removal, txn_id, *member)
         self.apply(tx, txn_id, Decision.COMMIT, [member])
         DOCUMENTS.delete(tx, *member)
-        tx.delete(empty_key(member))
+        tx.delete(EMPTY.key(*member))
 
     # -- small parts
 

@@ -1,65 +1,137 @@
 """What is committed but not durable yet: numbers given out, the latest state of each key, and what became of it.
 
-Pure bookkeeping, no I/O. The caller brings the durable state when it is needed.
+Bookkeeping on the loop: of I/O there is only the engine's, which answers at once.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from holdfast.storage.errors import StorageError, StoreUnavailable
-from holdfast.storage.local.engine import Prepared, Write
+from holdfast.storage.local import layout
+from holdfast.storage.local.engine import Engine, Prepared, Write
 from holdfast.storage.local.layout import Change
-from holdfast.storage.port import RangeExpectation
+from holdfast.storage.port import RangeExpectation, Record
 
 RECENT_REVISIONS_MAX = 4096  # How far back a range expectation can be judged …
 RECENT_CHANGES_MAX = 1 << 16  # … and how many changes may be kept for it: a batch may have thousands.
 LOST_SPANS_MAX = 64
+GENERATION_BYTES = 8 << 20
+ENTRY_BYTES = 400  # What an entry takes beside its value: two objects, the key, its place in the dict.
+VALUE_BYTES_MAX = 16 << 10  # A larger one would push out many that are asked for more often.
 
 
-class Staged:
-    """A batch on its way. `answer` is its own commit's, `settled` is for those who read it; made on demand."""
+class Kept(NamedTuple):
+    """A record, and the same as it is stored."""
+
+    record: Record
+    stored: bytes
+
+
+class Unknown:
+    """The key was not touched lately; whether it exists is known to the engine."""
+
+
+UNKNOWN = Unknown()
+
+
+class LatestRecords:
+    """The newest state of the keys that were touched lately, so that a hot key is not read from the engine again: what a
+    transaction reads, durable or not; None for a key that does not exist.
+
+    Two generations: what is used moves into the young one; when that is full it becomes the old one, and what nobody used
+    since then is forgotten. So a look-up costs a dictionary access, and nothing has to be kept in order.
+    """
+
+    def __init__(self) -> None:
+        self._young: dict[bytes, Kept | None] = {}
+        self._old: dict[bytes, Kept | None] = {}
+        self._young_bytes = 0
+
+    def get(self, key: bytes) -> Kept | Unknown | None:
+        kept = self._young.get(key, UNKNOWN)
+        if kept is UNKNOWN:
+            kept = self._old.get(key, UNKNOWN)
+            if not isinstance(kept, Unknown):
+                self.set(key, kept)
+        return kept
+
+    def set(self, key: bytes, kept: Kept | None) -> None:
+        if kept is None:
+            self._young_bytes += ENTRY_BYTES
+        elif len(kept.stored) <= VALUE_BYTES_MAX:
+            self._young_bytes += ENTRY_BYTES + 2 * len(kept.stored)
+        else:
+            self._young.pop(key, None)
+            self._old.pop(key, None)
+            return
+        self._young[key] = kept
+        if self._young_bytes > GENERATION_BYTES:
+            self._old, self._young = self._young, {}
+            self._young_bytes = 0
+
+    def clear(self) -> None:
+        """Nothing that was remembered is certain any more."""
+        self._young.clear()
+        self._old.clear()
+        self._young_bytes = 0
+
+
+class PendingBatch:
+    """A batch on its way. `answer` is its own commit's, `durable` is for those who read it; made on demand."""
 
     __slots__ = (
         "after_revision",
         "answer",
         "at_ms",
         "changes",
+        "durable",
+        "newest",
         "prepared",
         "released_blobs",
         "revision",
-        "settled",
         "writes",
     )
 
-    def __init__(self, revision: int, after_revision: int, at_ms: int, changes: list[Change]) -> None:
+    def __init__(
+        self,
+        revision: int,
+        after_revision: int,
+        at_ms: int,
+        changes: list[Change],
+        newest: list[tuple[bytes, Kept | None]],
+    ) -> None:
         self.revision = revision
         self.after_revision = after_revision
         self.at_ms = at_ms
         self.changes = changes
+        self.newest = newest  # What each key is after it.
         self.writes: list[Write] = []  # All that the batch changes on the engine.
         self.prepared: Prepared | None = None  # The same, ready to be written alone.
         self.released_blobs: Sequence[str] = ()  # Each loses a reference by this batch.
         self.answer: asyncio.Future[int] | None = None
-        self.settled: asyncio.Future[int] | None = None
+        self.durable: asyncio.Future[int] | None = None
 
     def succeed(self) -> None:
-        for waiter in (self.answer, self.settled):
+        for waiter in (self.answer, self.durable):
             if waiter is not None and not waiter.done():
                 waiter.set_result(self.revision)
 
     def fail(self, error: StorageError) -> None:
-        for waiter in (self.answer, self.settled):
+        for waiter in (self.answer, self.durable):
             if waiter is not None and not waiter.done():
                 waiter.set_exception(error)
                 waiter.exception()  # The caller may be gone; then nobody is left to be told.
 
 
-class Staging:
+class PendingBatches:
     """All batches on their way, oldest first."""
 
-    def __init__(self, revision: int) -> None:
-        self._batches: dict[int, Staged] = {}
+    def __init__(self, revision: int, engine: Engine) -> None:
+        self.engine = engine
+        self._records = LatestRecords()
+        self._batches: dict[int, PendingBatch] = {}
         self._latest: dict[bytes, tuple[int, bytes | None]] = {}
         self._recent: deque[tuple[int, list[bytes]]] = deque()
         self._lost: deque[tuple[int, int]] = deque(maxlen=LOST_SPANS_MAX)
@@ -71,6 +143,7 @@ class Staging:
         self.revision = revision  # The last number given out.
         self.revision_kept = revision  # The last one given out to a batch that was not lost.
         self.stamp += 1
+        self._records.clear()
         self._recent.clear()
         self._recent_changes = 0
         self._recent_after = revision
@@ -79,7 +152,7 @@ class Staging:
     def is_empty(self) -> bool:
         return not self._batches
 
-    def add(self, staged: Staged) -> None:
+    def add(self, staged: PendingBatch) -> None:
         revision = staged.revision
         self.revision = self.revision_kept = revision
         self.stamp += 1
@@ -87,6 +160,8 @@ class Staging:
         latest = self._latest
         for change in staged.changes:
             latest[change.key] = (revision, change.stored)
+        for key, kept in staged.newest:
+            self._records.set(key, kept)
         recent = self._recent
         recent.append((revision, [change.key for change in staged.changes]))
         self._recent_changes += len(staged.changes)
@@ -99,7 +174,7 @@ class Staging:
         for staged in self._batches.values():
             staged.prepared = None
 
-    def remove(self, staged: Staged) -> None:
+    def remove(self, staged: PendingBatch) -> None:
         """It is durable and applied now."""
         revision = staged.revision
         del self._batches[revision]
@@ -132,6 +207,16 @@ class Staging:
 
     # -- what transactions see
 
+    def kept(self, key: bytes) -> Kept | None:
+        """The latest state of a key, durable or not."""
+        kept = self._records.get(key)
+        if isinstance(kept, Unknown):
+            latest = self._latest.get(key)
+            stored = self.engine.get(layout.RECORD + key) if latest is None else latest[1]
+            kept = None if stored is None else Kept(layout.decode_stored(key, stored), stored)
+            self._records.set(key, kept)
+        return kept
+
     def latest(self, key: bytes) -> tuple[int, bytes | None] | None:
         """Revision and stored record (None: deleted) of a staged key; None if the key is not staged."""
         return self._latest.get(key)
@@ -155,16 +240,16 @@ class Staging:
                 return True
         return False
 
-    async def settle(self, revision: int) -> None:
+    async def wait_durable(self, revision: int) -> None:
         """Return when this batch, and so all before it, is durable."""
         staged = self._batches.get(revision)
         if staged is None:
             if any(after < revision <= last for after, last in self._lost):
                 raise StoreUnavailable("what this transaction read was never written; run it again")
             return
-        if staged.settled is None:
-            staged.settled = asyncio.get_running_loop().create_future()
-        await asyncio.shield(staged.settled)
+        if staged.durable is None:
+            staged.durable = asyncio.get_running_loop().create_future()
+        await asyncio.shield(staged.durable)
 
     def writes(self) -> Iterator[Write]:
         return (write for staged in self._batches.values() for write in staged.writes)
