@@ -31,6 +31,8 @@ class Drain:
         self._clock: Clock = clock or SystemClock()
         self._ends_at_s = 0.0
         self._changed = asyncio.Event()
+        self.lease_ended: Callable[[], None] = self._changed.set
+        """A lease was released or expired: look again whether any is left."""
         self._at_begin: list[Callable[[], None]] = []
         self._begun_with = 0
         self._left_over = 0
@@ -61,10 +63,6 @@ class Drain:
             raise ShutdownDraining(
                 "server is draining existing leases", retry_after_s=max(1.0, self.remaining_s())
             )
-
-    def lease_ended(self) -> None:
-        """A lease was released or expired: look again whether any is left."""
-        self._changed.set()
 
     def at_begin(self, callback: Callable[[], None]) -> None:
         """Call this when the drain begins: for streams, which would never end by themselves."""

@@ -283,12 +283,8 @@ async def execute(
                 await pause
         if chunks is None:
             parsed: BaseModel | None = None
-            validate = route.validate_first
-            if validate is not None and (request.body or not route.is_body_optional):
-                try:
-                    parsed = validate(request.body)
-                except ValidationError as error:
-                    raise invalid_body(error) from error
+            if not route.is_parsed_by_handler and (request.body or not route.is_body_optional):
+                parsed = validated(route, request.body)
             answer = await route.handler(request, parsed)
         else:
             assert route.stream_handler is not None
@@ -317,6 +313,17 @@ async def execute(
         if span is not None:
             span.end(status, code)
     return answer
+
+
+def validated(route: Route, body: bytes) -> BaseModel | None:
+    """The body as the route's model, None when it takes none; also for a handler that has other things to refuse first."""
+    validate = route.validate_json
+    if validate is None:
+        return None
+    try:
+        return validate(body)
+    except ValidationError as error:
+        raise invalid_body(error) from error
 
 
 @lru_cache(maxsize=1024)

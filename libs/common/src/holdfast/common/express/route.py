@@ -4,14 +4,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from holdfast.common.errors import BodyTooLarge, HoldfastError
 from holdfast.common.express.message import AnyAnswer, Request
 from holdfast.common.express.traits import DEFAULT_TRAITS, Traits
 from holdfast.common.express.undo import Repeat, Undo
 from holdfast.common.principal import Permission
-from holdfast.common.wire_errors import invalid_body
 
 # The body of a handler is an instance of the route's own model; Any lets each handler name that model.
 Handler = Callable[[Request, Any], Awaitable[AnyAnswer]]
@@ -50,8 +49,6 @@ class Route:
     repeat: Repeat | None = None
     traits: Traits = DEFAULT_TRAITS
     validate_json: Callable[[bytes], BaseModel] | None = field(init=False)
-    validate_first: Callable[[bytes], BaseModel] | None = field(init=False)
-    """Before the handler runs; None when the route takes no JSON or its handler has other things to refuse first."""
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/") or set(self.path) & set("{}?#%"):
@@ -66,22 +63,12 @@ class Route:
         model = self.request_model
         validate = None if model is None else model.__pydantic_validator__.validate_json
         object.__setattr__(self, "validate_json", validate)
-        object.__setattr__(self, "validate_first", None if self.is_parsed_by_handler else validate)
 
     def above_limit(self) -> HoldfastError:
         """What the sender of a larger body is told."""
         return self.body_limit_error(
             f"the body is larger than {self.body_limit_bytes} bytes, the limit of this endpoint"
         )
-
-    def parse_now(self, body: bytes) -> BaseModel | None:
-        """For a handler that has to refuse other things before a bad body."""
-        if self.validate_json is None:
-            return None
-        try:
-            return self.validate_json(body)
-        except ValidationError as error:
-            raise invalid_body(error) from error
 
 
 Table = Mapping[bytes, Mapping[bytes, Route]]

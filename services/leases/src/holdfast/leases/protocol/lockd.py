@@ -7,6 +7,7 @@ from time import perf_counter
 
 from holdfast.common.drain import Drain, Draining
 from holdfast.common.errors import HoldfastError, InvalidBody
+from holdfast.common.express.execution import validated
 from holdfast.common.express.message import Answer, HandOver, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.traits import ALL_METHODS, Admission, Begins, Duration, Group
@@ -227,7 +228,7 @@ class LeaseRoutes:
 
     async def keepalive(self, request: Request, body: None) -> Answer:
         token = fencing_token(request)
-        parsed = self._keepalive.parse_now(request.body)
+        parsed = validated(self._keepalive, request.body)
         assert isinstance(parsed, KeepaliveRequest)
         member = self._member(request, parsed)
         renewal = self._renewal(member, parsed, token, request.header(b"x-txn-id") or parsed.txn_id)
@@ -277,7 +278,7 @@ class LeaseRoutes:
 
     async def release(self, request: Request, body: None) -> Answer:
         token = fencing_token(request)
-        parsed = self._release.parse_now(request.body)
+        parsed = validated(self._release, request.body)
         assert isinstance(parsed, ReleaseRequest)
         member = self._member(request, parsed)
         if not parsed.lease_id:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 from holdfast.common.errors import InvalidBody
+from holdfast.common.express.execution import validated
 from holdfast.common.express.message import Answer, AnyAnswer, Header, Request, StreamAnswer, json_answer
 from holdfast.common.express.traits import ALL_METHODS
 from holdfast.common.fields import fencing_token, is_true, key_of, namespace_of
@@ -197,7 +198,7 @@ class StateRoutes:
 
     async def mutate(self, request: Request, body: None) -> Answer:
         member, claim, expectation, is_hidden = self._write(request)
-        parsed = self._mutate.parse_now(request.body)
+        parsed = validated(self._mutate, request.body)
         assert isinstance(parsed, MutateRequest)
         if parsed.namespace and not (request.query("namespace") or "").strip():
             member = member._replace(namespace=namespace_of(parsed.namespace, self._namespace_default))
@@ -237,7 +238,7 @@ class StateRoutes:
         by_body = None
         if request.body:
             try:
-                parsed = self._metadata.parse_now(request.body)
+                parsed = validated(self._metadata, request.body)
             except InvalidBody as error:
                 raise InvalidMetadata(error.detail) from error
             assert isinstance(parsed, MetadataRequest)
