@@ -53,10 +53,10 @@ class Lead:
         }
         return _state(await self._ask(leader, "/v1/txn/decide", body))
 
-    async def settle(self, txn_id: str, decision: Decision) -> State:
+    async def end_with_lease(self, txn_id: str, decision: Decision) -> State:
         """A lease of the transaction ends here, and with it the transaction, wherever its other parts are."""
         if not self.is_clustered:
-            return await self._decisions.settle(txn_id, decision)
+            return await self._decisions.end_with_lease(txn_id, decision)
         return await self._follow(txn_id, State(decision.value), await self._decisions.held(txn_id))
 
     async def enlist(self, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> None:

@@ -55,7 +55,7 @@ class InternalTxnRoutes:
         self.router.add(ENLIST_PATH, self._enlist, request_model=EnlistRequest, response_model=EnlistAnswer)
 
     async def _decide(self, request: Request, body: DecideRequest) -> Answer:
-        state = await self.lead.settle(body.txn_id, body.state)
+        state = await self.lead.end_with_lease(body.txn_id, body.state)
         return json_answer({"state": state.value})
 
     async def _enlist(self, request: Request, body: EnlistRequest) -> Answer:

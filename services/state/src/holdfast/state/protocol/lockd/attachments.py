@@ -6,7 +6,8 @@ from holdfast.common.express.message import Answer, AnyAnswer, Header, Request, 
 from holdfast.common.fields import MissingLease, fencing_token, is_true, key_of, namespace_of
 from holdfast.common.settings import PlaneSettings
 from holdfast.leases.layer.claim import Claim, MissingTxn
-from holdfast.state.layer.attachment.service import AttachmentService, Selector
+from holdfast.state.layer.attachment.rules import Selector
+from holdfast.state.layer.attachment.service import AttachmentService
 from holdfast.state.layer.errors import (
     AttachmentNotFound,
     AttachmentTooLarge,
