@@ -8,7 +8,7 @@ from holdfast.common.metrics import Registry
 from holdfast.leases.layer.claim import Claim
 from holdfast.leases.layer.grant import AcquireParams
 from holdfast.leases.layer.service import LeaseService
-from holdfast.lql.selector_json import selector_from_json
+from holdfast.lql.selector.json import selector_from_json
 from holdfast.state.layer.document.service import StateService
 from holdfast.state.layer.document.staging import ANYTHING
 from holdfast.state.layer.index.builder import IndexBuilder

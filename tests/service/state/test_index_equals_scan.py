@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.lql.document import parse_document
-from holdfast.lql.evaluation import matches
-from holdfast.lql.selector_json import selector_from_json
+from holdfast.lql.document.value import parse_document
+from holdfast.lql.selector.evaluation import matches
+from holdfast.lql.selector.json import selector_from_json
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from holdfast.txn.layer.port import Decision

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from holdfast.common.clock import SteadyClock
 from holdfast.leases.layer.claim import Claim
-from holdfast.lql.application import apply
-from holdfast.lql.mutation import Mutation, parse_mutations
+from holdfast.lql.mutation.application import apply
+from holdfast.lql.mutation.text import Mutation, parse_mutations
 from holdfast.state.layer.document.mutation_process import mutated
 from holdfast.state.layer.document.service import StateService
 from holdfast.state.layer.document.staging import Expectation, View
