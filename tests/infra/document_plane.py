@@ -3,7 +3,8 @@
 from holdfast.common.clock import FakeClock, SteadyClock
 from holdfast.leases.layer.grant import AcquireParams, Claim
 from holdfast.leases.layer.service import LeaseService
-from holdfast.state.layer.attachment.service import Attached, AttachmentService, Selector, Upload
+from holdfast.state.layer.attachment.rules import Attached, Selector, Upload
+from holdfast.state.layer.attachment.service import AttachmentService
 from holdfast.state.layer.document.mutation import MutationService
 from holdfast.state.layer.document.service import StateService
 from holdfast.state.layer.document.staging import ANYTHING, View

@@ -1,6 +1,6 @@
 """Attachments on every backend: published or dropped with their transaction, and nothing is left behind."""
 
-from holdfast.state.layer.attachment.service import Selector
+from holdfast.state.layer.attachment.rules import Selector
 from holdfast.state.layer.document.staging import ANYTHING
 from holdfast.txn.layer.port import Decision
 from tests.infra.document_plane import Plane

@@ -9,7 +9,8 @@ from holdfast.leases.layer.errors import Waiting
 from holdfast.leases.layer.grant import AcquireParams, Claim, Grant
 from holdfast.leases.layer.retention import KeyRetention
 from holdfast.leases.metrics import LeaseMetrics
-from holdfast.state.layer.attachment.service import AttachmentService, Upload
+from holdfast.state.layer.attachment.rules import Upload
+from holdfast.state.layer.attachment.service import AttachmentService
 from holdfast.state.layer.document.retention import DocumentRetention
 from holdfast.state.layer.document.staging import ANYTHING
 from holdfast.state.metrics import RetentionMetrics

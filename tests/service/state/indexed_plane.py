@@ -7,7 +7,7 @@ from holdfast.common.clock import FakeClock, SteadyClock
 from holdfast.common.metrics import Registry
 from holdfast.leases.layer.grant import AcquireParams, Claim
 from holdfast.leases.layer.service import LeaseService
-from holdfast.lql.selector_json import selector_from_json
+from holdfast.lql.selector.json import selector_from_json
 from holdfast.state.layer.document.service import StateService
 from holdfast.state.layer.document.staging import ANYTHING
 from holdfast.state.layer.index.builder import IndexBuilder
@@ -45,7 +45,7 @@ class IndexedPlane:
         """An index that is complete, and a scan beside it to compare with."""
         await self.builder.prepare()
         await self.configure("index")
-        await self.builder.settle()
+        await self.builder.catch_up()
 
     async def acquire(self, key: str, txn_id: str = "") -> Claim:
         grant = await self.leases.acquire(AcquireParams(Member(NAMESPACE, key), "worker", 30, 0.0, txn_id))

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.lql.errors import InvalidSelector
-from holdfast.lql.selector_json import selector_from_json
+from holdfast.lql.selector.json import selector_from_json
 
 TEXTS: Final = (
     *("", "a", "ab", "abc", "A", "true", "null", "5", "05", "5.0", "1e3", "-0", "1_000", "inf", "é", "\ud800", "nul\0x"),

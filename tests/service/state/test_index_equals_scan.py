@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.lql.document import parse_document
-from holdfast.lql.evaluation import matches
-from holdfast.lql.selector_json import selector_from_json
+from holdfast.lql.document.value import parse_document
+from holdfast.lql.selector.evaluation import matches
+from holdfast.lql.selector.json import selector_from_json
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from holdfast.txn.layer.port import Decision
@@ -61,7 +61,7 @@ async def take(plane: IndexedPlane, step: str, key: str, text: bytes) -> None:
             await plane.remove(key)
         case "rebuild":
             await plane.configure("scan")
-            await plane.builder.settle()
+            await plane.builder.catch_up()
             await plane.turn_on()
         case _:
             await plane.hide(key, step == "hide")

@@ -2,9 +2,9 @@
 
 from hypothesis import strategies as st
 
-from holdfast.lql.document import Number, Value
+from holdfast.lql.document.value import Number, Value
 from holdfast.lql.pointer import Pointer, parse_pointer
-from holdfast.lql.selector import (
+from holdfast.lql.selector.tree import (
     BOUND_NAMES,
     MATCH_ALL,
     Date,

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.lql.application import apply_mutations
-from holdfast.lql.document import Value, encode_document, parse_document
+from holdfast.lql.document.value import Value, encode_document, parse_document
 from holdfast.lql.errors import InvalidDocument, InvalidMutations, MutationFailed
-from holdfast.lql.mutation import Mode
+from holdfast.lql.mutation.application import apply_mutations
+from holdfast.lql.mutation.text import Mode
 from tests.infra.examples import examples
 from tests.unit.lql.strategies import DOCUMENTS
 

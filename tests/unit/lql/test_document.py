@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.lql.document import NESTING_MAX, Number, Value, _parse_deep, encode_document, parse_document
+from holdfast.lql.document.value import (
+    NESTING_MAX,
+    Number,
+    Value,
+    _parse_deep,
+    encode_document,
+    parse_document,
+)
 from holdfast.lql.errors import InvalidDocument
 from tests.unit.lql.strategies import VALUES
 

@@ -9,9 +9,11 @@ from typing import TypeVar
 import pytest
 from hypothesis import given, settings
 
-from holdfast.lql.document import Number, Value, parse_document
-from holdfast.lql.evaluation import Matcher, matches
-from holdfast.lql.selector import (
+from holdfast.lql.document.value import Number, Value, parse_document
+from holdfast.lql.selector.evaluation import Matcher, matches
+from holdfast.lql.selector.json import selector_from_json_text
+from holdfast.lql.selector.text import parse_selector
+from holdfast.lql.selector.tree import (
     All,
     Alternatives,
     Date,
@@ -23,8 +25,6 @@ from holdfast.lql.selector import (
     Text,
     TextOperator,
 )
-from holdfast.lql.selector_json import selector_from_json_text
-from holdfast.lql.selector_text import parse_selector
 from tests.infra.examples import examples
 from tests.unit.lql.strategies import DOCUMENTS, SELECTORS
 

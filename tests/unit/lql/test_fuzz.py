@@ -6,13 +6,13 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.lql.application import apply_mutations
 from holdfast.lql.errors import LqlError
-from holdfast.lql.evaluation import matches
-from holdfast.lql.mutation import Mode
-from holdfast.lql.selector_json import Json, selector_from_json, selector_to_json
-from holdfast.lql.selector_text import parse_selector
-from holdfast.lql.selector_url import selector_from_parameters
+from holdfast.lql.mutation.application import apply_mutations
+from holdfast.lql.mutation.text import Mode
+from holdfast.lql.selector.evaluation import matches
+from holdfast.lql.selector.json import Json, selector_from_json, selector_to_json
+from holdfast.lql.selector.text import parse_selector
+from holdfast.lql.selector.url import selector_from_parameters
 from tests.infra.examples import examples
 
 PIECES = st.sampled_from(

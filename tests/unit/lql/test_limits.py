@@ -9,13 +9,13 @@ from collections.abc import Mapping
 import pytest
 from _pytest.mark import ParameterSet
 
-from holdfast.lql.application import apply_mutations
-from holdfast.lql.document import parse_document
+from holdfast.lql.document.value import parse_document
 from holdfast.lql.errors import LqlError
-from holdfast.lql.evaluation import matches
-from holdfast.lql.mutation import Mode
-from holdfast.lql.selector_json import selector_from_json_text
-from holdfast.lql.selector_text import parse_selector
+from holdfast.lql.mutation.application import apply_mutations
+from holdfast.lql.mutation.text import Mode
+from holdfast.lql.selector.evaluation import matches
+from holdfast.lql.selector.json import selector_from_json_text
+from holdfast.lql.selector.text import parse_selector
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.lql.errors import InvalidSelector, LqlError, MalformedSelector
-from holdfast.lql.selector_json import Json, selector_from_json, selector_from_json_text, selector_to_json
-from holdfast.lql.selector_url import selector_from_parameters
+from holdfast.lql.selector.json import Json, selector_from_json, selector_from_json_text, selector_to_json
+from holdfast.lql.selector.url import selector_from_parameters
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import assume, given, settings
 
 from holdfast.lql.errors import InexpressibleSelector, InvalidSelector
-from holdfast.lql.selector import Selector
-from holdfast.lql.selector_json import selector_from_json, selector_from_json_text, selector_to_json
-from holdfast.lql.selector_print import print_selector
-from holdfast.lql.selector_text import parse_selector
+from holdfast.lql.selector.json import selector_from_json, selector_from_json_text, selector_to_json
+from holdfast.lql.selector.printer import print_selector
+from holdfast.lql.selector.text import parse_selector
+from holdfast.lql.selector.tree import Selector
 from tests.unit.lql.strategies import SELECTORS
 
 

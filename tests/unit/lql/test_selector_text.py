@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.lql.errors import InvalidSelector
-from holdfast.lql.selector_json import selector_to_json
-from holdfast.lql.selector_text import parse_selector
+from holdfast.lql.selector.json import selector_to_json
+from holdfast.lql.selector.text import parse_selector
 
 
 def eq(field: str, value: str) -> dict[str, object]:

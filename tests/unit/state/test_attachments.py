@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.leases.layer.errors import LeaseRequired
 from holdfast.state.layer.attachment.records import ATTACHMENTS_PER_KEY_MAX
-from holdfast.state.layer.attachment.service import Upload
+from holdfast.state.layer.attachment.rules import Upload
 from holdfast.state.layer.document.holding import STAGED_BYTES_MAX
 from holdfast.state.layer.errors import AttachmentTooLarge, TooManyAttachments, TransactionTooLarge
 from holdfast.storage.intake import INLINE_BYTES_MAX

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.lql.document import parse_document
-from holdfast.lql.evaluation import matches
-from holdfast.lql.selector_json import Json, selector_from_json
+from holdfast.lql.document.value import parse_document
+from holdfast.lql.selector.evaluation import matches
+from holdfast.lql.selector.json import Json, selector_from_json
 from holdfast.state.layer.index import summary as index_summary
 from holdfast.state.layer.index.plan import Planner
 from holdfast.state.layer.index.summary import Summary

@@ -18,16 +18,19 @@ from holdfast.leases.layer.grant import AcquireParams, Claim, Renewal
 from holdfast.leases.layer.records import LEASES, held_range, held_txn_of, member_of
 from holdfast.leases.layer.records_pb2 import Lease
 from holdfast.leases.layer.rules import Ids
-from holdfast.state.layer.document import staging
-from holdfast.state.layer.document.holding import read_holding, write_stage
+from holdfast.state.layer.document import rules as document_rules
 from holdfast.state.layer.document.service import StateService
+from holdfast.state.layer.document.staging import ANYTHING
 from holdfast.state.layer.index.terms import Terms
 from holdfast.state.layer.index.writer import index_key, index_prefix
 from holdfast.state.layer.records import DOCUMENTS, STAGES
+from holdfast.storage.intake import Content
 from holdfast.storage.port import Transaction
-from holdfast.storage.records_pb2 import Payload
-from holdfast.txn.layer.coordinator import Coordinator
+from holdfast.txn.layer import transitions
+from holdfast.txn.layer.coordinator import RECORD_TTL_S_DEFAULT, Coordinator
 from holdfast.txn.layer.port import Decision, Member
+from holdfast.txn.layer.records import RECORDS
+from holdfast.txn.layer.rules import Ask, State
 from tests.infra.dict_store import DictStore
 
 KEYS = [Member("default", name) for name in ("a", "b", "c")]
@@ -45,6 +48,8 @@ class Held:
     expires_at_ms: int
     is_explicit: bool
     staged: dict[str, int] | None = None
+    """What its commit makes of the document; None with a version: it is removed."""
+    staged_version: int = 0
 
     @property
     def claim(self) -> Claim:
@@ -83,7 +88,8 @@ class LayersMachine(RuleBasedStateMachine):
         self.held: dict[Member, Held] = {}
         self.tokens: dict[Member, int] = dict.fromkeys(KEYS, 0)
         self.committed: dict[Member, dict[str, int]] = {}
-        self.writes: dict[Member, int] = dict.fromkeys(KEYS, 0)
+        self.versions: dict[Member, int] = dict.fromkeys(KEYS, 0)
+        self.pending: dict[str, int] = {}  # Transactions that were named, and when their time is over.
 
     # -- steps
 
@@ -125,16 +131,12 @@ class LayersMachine(RuleBasedStateMachine):
             return
         claim = held.claim._replace(fencing_token=held.token - 1) if is_stale else held.claim
         text = json.dumps(document, separators=(",", ":")).encode()
+        content = Content(text, None, len(text), sha256(text).digest())
         now_ms = self.clock.now_ms()
-
-        def update(tx: Transaction) -> None:
-            holding = read_holding(tx, member, claim, now_ms)
-            payload = Payload(inline=text, size_bytes=len(text))
-            staged = staging.updated(holding.document, holding.stage, payload, sha256(text).hexdigest())
-            write_stage(tx, holding, staged)
-
         try:
-            self.store.run(update)
+            view = self.store.run(
+                lambda tx: document_rules.update(tx, member, claim, content, ANYTHING, now_ms)
+            )
         except LeaseExpired:
             assert held.expires_at_ms <= now_ms
         except FencingMismatch:
@@ -142,7 +144,69 @@ class LayersMachine(RuleBasedStateMachine):
         else:
             assert not is_stale
             assert held.expires_at_ms > now_ms
-            held.staged = document
+            held.staged, held.staged_version = document, held.staged_version or self.versions[member] + 1
+            assert view.version == held.staged_version
+
+    @precondition(lambda self: self.held)
+    @rule(member=members)
+    def remove(self, member: Member) -> None:
+        held, now_ms = self.held.get(member), self.clock.now_ms()
+        if held is None or held.expires_at_ms <= now_ms:
+            return
+        is_there = bool(held.staged_version) or member in self.committed
+
+        is_removed, version = self.store.run(
+            lambda tx: document_rules.remove(tx, member, held.claim, ANYTHING, now_ms)
+        )
+
+        assert is_removed == is_there
+        if is_there:
+            held.staged, held.staged_version = None, (held.staged_version or self.versions[member]) + 1
+        assert version == (held.staged_version or self.versions[member])
+
+    @precondition(lambda self: self.held)
+    @rule(member=members)
+    def read(self, member: Member) -> None:
+        held, now_ms = self.held.get(member), self.clock.now_ms()
+        if held is None or held.expires_at_ms <= now_ms:
+            return
+        view = self.store.run(lambda tx: document_rules.read(tx, member, held.claim, ANYTHING, now_ms))
+        shown = None if view.content is None else json.loads(view.content.inline)
+        assert shown == (held.staged if held.staged_version else self.committed.get(member))
+
+    @precondition(lambda self: self.held)
+    @rule(member=members, state=st.sampled_from(State))
+    def decide(self, member: Member, state: State) -> None:
+        """By name: a pending transaction is recorded, a decision is applied to all of its members at once."""
+        held, now_ms = self.held.get(member), self.clock.now_ms()
+        if held is None:
+            return
+        outcome = self.store.run(
+            lambda tx: transitions.decide(tx, held.txn_id, Ask(state), now_ms, self.coordinator)
+        )
+        assert outcome.state is state
+        if state.decision is not None:
+            assert set(outcome.freed) == self.end(held, state.decision)
+            return
+        assert not outcome.freed
+        self.pending.setdefault(held.txn_id, end_ms(now_ms, RECORD_TTL_S_DEFAULT))
+        for mate in self.held.values():
+            mate.is_explicit = mate.is_explicit or mate.txn_id == held.txn_id
+
+    @precondition(lambda self: self.held)
+    @rule(member=members)
+    def replay(self, member: Member) -> None:
+        """A transaction ends by its time when no lease of it lives, and no one said that it lives longer."""
+        held, now_ms = self.held.get(member), self.clock.now_ms()
+        if held is None:
+            return
+        ends_ms = [one.expires_at_ms for one in self.held.values() if one.txn_id == held.txn_id]
+        is_over = max(*ends_ms, self.pending.get(held.txn_id, 0)) <= now_ms
+        outcome = self.store.run(
+            lambda tx: transitions.replay(tx, held.txn_id, now_ms, self.coordinator, term=0, may_end=True)
+        )
+        assert outcome.state is (State.ROLLBACK if is_over else State.PENDING)
+        assert set(outcome.freed) == (self.end(held, Decision.ROLLBACK) if is_over else set())
 
     @precondition(lambda self: self.held)
     @rule(member=members, decision=st.sampled_from(Decision), wrong=st.sampled_from(["", "lease", "token"]))
@@ -215,9 +279,14 @@ class LayersMachine(RuleBasedStateMachine):
         ended = {member for member, one in self.held.items() if one.txn_id == held.txn_id}
         for member in ended:
             one = self.held.pop(member)
-            if decision is Decision.COMMIT and one.staged is not None:
+            if decision is Decision.ROLLBACK or not one.staged_version:
+                continue
+            self.versions[member] = one.staged_version
+            if one.staged is None:
+                self.committed.pop(member, None)
+            else:
                 self.committed[member] = one.staged
-                self.writes[member] += 1
+        self.pending.pop(held.txn_id, None)
         return ended
 
     # -- what always holds
@@ -249,12 +318,20 @@ class LayersMachine(RuleBasedStateMachine):
         for member in KEYS:
             record = self.store.records.get(DOCUMENTS.key(*member))
             document = None if record is None else DOCUMENTS.decode(record)
-            shown = None if document is None else json.loads(document.content.inline)
+            is_there = document is not None and bool(document.etag)
+            shown = json.loads(document.content.inline) if document is not None and is_there else None
             assert shown == self.committed.get(member)
-            assert (0 if document is None else document.version) == self.writes[member]
+            assert (0 if document is None else document.version) == self.versions[member]
         start, end = STAGES.bounds()
         staged = sum(start <= key < end for key in self.store.records)
-        assert staged == sum(held.staged is not None for held in self.held.values())
+        assert staged == sum(held.staged_version > 0 for held in self.held.values())
+
+    @invariant()
+    def only_pending_transactions_have_a_record(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        start, end = RECORDS.bounds()
+        assert sum(start <= key < end for key in self.store.records) == len(self.pending)
 
     @invariant()
     def the_index_is_what_the_documents_say(self) -> None:

@@ -12,16 +12,16 @@ import typer
 from holdfast.cli.files import file_value
 from holdfast.cli.output import Output, OutputFormat, print_result
 from holdfast.cli.streams import standard_input, standard_output
-from holdfast.lql.application import apply_mutations
-from holdfast.lql.document import parse_document
+from holdfast.lql.document.value import parse_document
 from holdfast.lql.errors import InvalidDocument
-from holdfast.lql.evaluation import matches
-from holdfast.lql.mutation import Mode
-from holdfast.lql.selector import Selector
-from holdfast.lql.selector_json import selector_from_json_text, selector_to_json
-from holdfast.lql.selector_print import print_selector
-from holdfast.lql.selector_text import parse_selector
-from holdfast.lql.selector_url import selector_from_parameters
+from holdfast.lql.mutation.application import apply_mutations
+from holdfast.lql.mutation.text import Mode
+from holdfast.lql.selector.evaluation import matches
+from holdfast.lql.selector.json import selector_from_json_text, selector_to_json
+from holdfast.lql.selector.printer import print_selector
+from holdfast.lql.selector.text import parse_selector
+from holdfast.lql.selector.tree import Selector
+from holdfast.lql.selector.url import selector_from_parameters
 from holdfast.lql.temporal import parse_temporal
 from holdfast.lql.vector import run_vector
 

@@ -5,15 +5,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from holdfast.lql.application import apply_mutations
-from holdfast.lql.document import Value, parse_document
+from holdfast.lql.document.value import Value, parse_document
 from holdfast.lql.errors import LqlError
-from holdfast.lql.evaluation import matches
-from holdfast.lql.mutation import Mode
-from holdfast.lql.selector import Selector
-from holdfast.lql.selector_json import Json, selector_from_json, selector_to_json
-from holdfast.lql.selector_text import parse_selector
-from holdfast.lql.selector_url import selector_from_parameters
+from holdfast.lql.mutation.application import apply_mutations
+from holdfast.lql.mutation.text import Mode
+from holdfast.lql.selector.evaluation import matches
+from holdfast.lql.selector.json import Json, selector_from_json, selector_to_json
+from holdfast.lql.selector.text import parse_selector
+from holdfast.lql.selector.tree import Selector
+from holdfast.lql.selector.url import selector_from_parameters
 from holdfast.lql.temporal import parse_temporal
 
 _TERMS = ("eq", "contains", "icontains", "prefix", "iprefix", "range", "date", "in")

@@ -75,7 +75,7 @@ def set_fields(
 
 def has_file_value(mutations: list[str]) -> bool:
     """Whether one of them names a file. Reads all of them, so what is wrong is told before anything is sent."""
-    from holdfast.lql.mutation import parse_mutations
+    from holdfast.lql.mutation.text import parse_mutations
 
     named: list[str] = []
 
@@ -89,7 +89,7 @@ def has_file_value(mutations: list[str]) -> bool:
 
 def changed(document: bytes, mutations: list[str]) -> bytes:
     """A document after its mutations; files are read here."""
-    from holdfast.lql.application import apply_mutations
+    from holdfast.lql.mutation.application import apply_mutations
 
     return apply_mutations(document, mutations, now_ns=time_ns(), read_file=file_value)
 
@@ -116,7 +116,7 @@ def edit(
 
     A file is replaced at once and as a whole, or stays as it is.
     """
-    from holdfast.lql.document import encode_document, parse_document
+    from holdfast.lql.document.value import encode_document, parse_document
 
     document = parse_document(changed(read_whole(file), mutation))
     with written(file) as out:

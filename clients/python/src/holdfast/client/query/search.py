@@ -128,8 +128,8 @@ def selector_members(selector: SelectorInput) -> Mapping[str, Any]:
         return selector
     # Who asks by key alone does not pay for the language.
     from holdfast.lql.errors import LqlError
-    from holdfast.lql.selector_json import selector_to_json
-    from holdfast.lql.selector_text import parse_selector
+    from holdfast.lql.selector.json import selector_to_json
+    from holdfast.lql.selector.text import parse_selector
 
     try:
         return selector_to_json(parse_selector(selector))

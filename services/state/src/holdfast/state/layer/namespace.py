@@ -38,7 +38,7 @@ class NamespaceService:
         return await self._store.view(lambda view: self.read(view, namespace))
 
     def read(self, view: View, namespace: str) -> NamespaceConfig:
-        """Without an ETag: nobody has stored one, these are the defaults."""
+        """Without an ETag: none is stored, these are the defaults."""
         found = CONFIGS.get(view, _KIND, namespace)
         return found or NamespaceConfig(preferred_engine=self._preferred, fallback_engine=NO_ENGINE)
 
@@ -49,17 +49,18 @@ class NamespaceService:
 
         An index that is turned on or off by it is built or cleared in the background.
         """
+        etag = uuid7()
 
-        def store(tx: Transaction) -> NamespaceConfig:
+        def configure(tx: Transaction) -> NamespaceConfig:
             config = self.read(tx, namespace)
             if expected_etag and expected_etag != config.etag:
-                raise NamespaceConfigConflict("the configuration was changed by somebody else; read it again")
+                raise NamespaceConfigConflict("the configuration was changed meanwhile; read it again")
             config.preferred_engine = preferred or config.preferred_engine
             config.fallback_engine = fallback or config.fallback_engine
-            config.etag = uuid7()
+            config.etag = etag
             CONFIGS.put(tx, config, _KIND, namespace)
             is_wanted = config.preferred_engine == Engine.INDEX
             self._index_states.want(tx, namespace, is_wanted=is_wanted)
             return config
 
-        return await self._store.transact(store)
+        return await self._store.transact(configure)

@@ -23,7 +23,7 @@ class RemoteLead:
     def is_clustered(self) -> bool:
         return True
 
-    async def settle(self, txn_id: str, decision: Decision) -> State:
+    async def end_with_lease(self, txn_id: str, decision: Decision) -> State:
         answer = await self._call(DECIDE_PATH, txn_id, state=decision.value)
         return State(str(answer.get("state")))
 

@@ -1,7 +1,7 @@
 """The coordinator of transactions on one store: one decision, one storage commit, every resource manager in it."""
 
-import random
 from collections.abc import Awaitable, Callable, Sequence
+from zlib import crc32
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock, end_ms
@@ -9,7 +9,7 @@ from holdfast.common.metrics import Registry
 from holdfast.leases.layer.records import held_members
 from holdfast.storage.port import Transaction
 from holdfast.txn.layer import rules
-from holdfast.txn.layer.led import EnlistedAtLeader, Led, SettledByLeader
+from holdfast.txn.layer.led import DecidedByLeader, EnlistedAtLeader, Led
 from holdfast.txn.layer.lifetime import leased_until_ms, message_place
 from holdfast.txn.layer.port import Decision, Member, ResourceManager, check_room
 from holdfast.txn.layer.records import MARKERS, RECORDS, delete_record, put_marker, put_record
@@ -50,7 +50,7 @@ class Coordinator:
         self._managers: list[ResourceManager] = []
         self.on_due: Callable[[int], None] = lambda at_ms: None
         self.lead: Led | None = None
-        """Who decides on transactions of several islands; None: there is but this one."""
+        """Decides on transactions of several islands; None: there is only this one."""
 
     def enlist(self, manager: ResourceManager) -> None:
         """Have a layer take part in every decision. Called while the layers are wired together."""
@@ -69,21 +69,27 @@ class Coordinator:
 
     def decide(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         if self.lead is not None and self.lead.is_clustered:
-            raise SettledByLeader(self.lead, txn_id, decision)
+            raise DecidedByLeader(self.lead, txn_id, decision)
+        # The port of the layers carries no time yet; every function behind it is given it.
+        self._decide(tx, txn_id, decision, members, self._clock.now_ms())
+
+    def _decide(
+        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member], now_ms: int
+    ) -> None:
         record = RECORDS.get(tx, txn_id)
         if record is None:
             self.end(tx, txn_id, decision, members)
-            self._mark(tx, txn_id, TxnMarker(state=decision.value))
+            self._mark(tx, txn_id, TxnMarker(state=decision.value), now_ms)
             self.metrics.recorded(tx, State(decision.value))
             return
         rules.hold(record, self.located(members))
-        self.follow(tx, txn_id, record, decision)
+        self.follow(tx, txn_id, record, decision, now_ms)
 
     def abandon(
         self, tx: Transaction, txn_id: str, members: Sequence[Member]
     ) -> Callable[[], Awaitable[None]] | None:
         if self.lead is not None and self.lead.is_clustered:
-            return SettledByLeader(self.lead, txn_id, Decision.ROLLBACK).resolve
+            return DecidedByLeader(self.lead, txn_id, Decision.ROLLBACK).resolve
         self.decide(tx, txn_id, Decision.ROLLBACK, members)
         return None
 
@@ -115,8 +121,8 @@ class Coordinator:
 
     # -- what decisions by name are made of
 
-    def known(self, tx: Transaction, txn_id: str) -> tuple[TxnRecord | None, TxnMarker | None]:
-        """What is recorded, with everybody who holds a lease of the transaction; without both, its marker."""
+    def known(self, tx: Transaction, txn_id: str, now_ms: int) -> tuple[TxnRecord | None, TxnMarker | None]:
+        """What is recorded, with all members that hold a lease of the transaction; without both, its marker."""
         record = RECORDS.get(tx, txn_id)
         held = held_members(tx, txn_id)
         if record is None and held:
@@ -125,22 +131,25 @@ class Coordinator:
             rules.hold(record, self.located(held))
             return record, None
         marker = MARKERS.get(tx, txn_id)
-        is_over = marker is not None and marker.expires_at_ms <= self._clock.now_ms()
+        is_over = marker is not None and marker.expires_at_ms <= now_ms
         return None, None if is_over else marker
 
-    def follow(self, tx: Transaction, txn_id: str, record: TxnRecord, decision: Decision) -> State:
+    def follow(
+        self, tx: Transaction, txn_id: str, record: TxnRecord, decision: Decision, now_ms: int
+    ) -> State:
         """A lease ends: what is decided already counts, whatever its holder asks for."""
         is_decided = rules.state_of(record) is not State.PENDING
         if not is_decided:
             record.state = decision.value
-        return self.advance(tx, txn_id, record, is_decided=is_decided)
+        return self.advance(tx, txn_id, record, now_ms, is_decided=is_decided)
 
-    def advance(self, tx: Transaction, txn_id: str, record: TxnRecord, *, is_decided: bool) -> State:
+    def advance(
+        self, tx: Transaction, txn_id: str, record: TxnRecord, now_ms: int, *, is_decided: bool
+    ) -> State:
         """Store a record as it is now: a pending one waits, a decided one is applied here and goes when all is.
 
-        `is_decided`: it was decided before, so nobody is left to be told of a message whose time ran out meanwhile.
+        `is_decided`: it was decided before, so no caller is left to be told of a message whose lease expired meanwhile.
         """
-        now_ms = self._clock.now_ms()
         record.created_at_ms = record.created_at_ms or now_ms
         record.updated_at_ms = now_ms
         state = rules.state_of(record)
@@ -156,48 +165,37 @@ class Coordinator:
             self.metrics.recorded(tx, state)
         members = rules.local_members(record, self.backend_hash)
         if members:
-            self._apply(tx, txn_id, state.decision, members, is_decided=is_decided)
+            if is_decided:
+                members = self._without_expired(tx, txn_id, members, now_ms)
+            self.end(tx, txn_id, state.decision, members)
             rules.mark_applied(record, self.backend_hash)
-        self.finish(tx, txn_id, record)
+        self.finish(tx, txn_id, record, now_ms)
         return state
 
-    def finish(self, tx: Transaction, txn_id: str, record: TxnRecord) -> None:
-        """Nothing but a marker is left of a decision that has reached everybody; any other is due again soon."""
-        now_ms = self._clock.now_ms()
+    def finish(self, tx: Transaction, txn_id: str, record: TxnRecord, now_ms: int) -> None:
+        """Nothing but a marker is left of a decision that has reached all participants; any other is due again soon."""
         if rules.is_applied(record) or record.expires_at_ms < now_ms:
-            self._mark(tx, txn_id, TxnMarker(state=record.state, term=record.term))
+            self._mark(tx, txn_id, TxnMarker(state=record.state, term=record.term), now_ms)
             delete_record(tx, txn_id, record)
         else:
-            self.postpone(tx, txn_id, record)
+            self.postpone(tx, txn_id, record, now_ms)
 
-    def postpone(self, tx: Transaction, txn_id: str, record: TxnRecord) -> None:
+    def postpone(self, tx: Transaction, txn_id: str, record: TxnRecord, now_ms: int) -> None:
         record.tries += 1
-        self._put(tx, txn_id, record, due_at_ms=self._clock.now_ms() + _pause_ms(record.tries))
+        self._put(tx, txn_id, record, due_at_ms=now_ms + _pause_ms(txn_id, record.tries))
 
-    def _apply(
-        self,
-        tx: Transaction,
-        txn_id: str,
-        decision: Decision,
-        members: Sequence[Member],
-        *,
-        is_decided: bool,
-    ) -> None:
-        if is_decided:
-            members = self._without_lapsed(tx, txn_id, members)
-        self.end(tx, txn_id, decision, members)
-
-    def _without_lapsed(self, tx: Transaction, txn_id: str, members: Sequence[Member]) -> list[Member]:
-        """Messages whose time is over go back to their queue, whatever is decided."""
-        now_ms = self._clock.now_ms()
-        lapsed = [
+    def _without_expired(
+        self, tx: Transaction, txn_id: str, members: Sequence[Member], now_ms: int
+    ) -> list[Member]:
+        """Messages whose lease has expired go back to their queue, whatever is decided."""
+        expired = [
             member
             for member in members
             if message_place(member) and leased_until_ms(tx, txn_id, member) <= now_ms
         ]
-        if lapsed:
-            self.end(tx, txn_id, Decision.ROLLBACK, lapsed)
-        return [member for member in members if member not in lapsed]
+        if expired:
+            self.end(tx, txn_id, Decision.ROLLBACK, expired)
+        return [member for member in members if member not in expired]
 
     def located(self, members: Sequence[Member]) -> list[Participant]:
         return [Participant(member, self.backend_hash) for member in members]
@@ -208,15 +206,16 @@ class Coordinator:
         put_record(tx, txn_id, record, due_at_ms=due_at_ms)
         tx.after_commit(lambda _: self.on_due(due_at_ms))
 
-    def _mark(self, tx: Transaction, txn_id: str, marker: TxnMarker) -> None:
+    def _mark(self, tx: Transaction, txn_id: str, marker: TxnMarker, now_ms: int) -> None:
         if self._retention_s:
-            marker.expires_at_ms = end_ms(self._clock.now_ms(), self._retention_s)
+            marker.expires_at_ms = end_ms(now_ms, self._retention_s)
             put_marker(tx, txn_id, marker)
 
 
-def _pause_ms(tries: int) -> int:
-    """Jitter, so that what failed together does not come back together."""
+def _pause_ms(txn_id: str, tries: int) -> int:
+    """Spread over half of it by the transaction: what failed together does not come back together, and a function that
+    runs again gets the same pause."""
     pause_ms = min(PAUSE_MS_MAX, PAUSE_MS_BASE << min(tries, TRIES_EARLY))
     if tries > TRIES_EARLY:
         pause_ms = min(PAUSE_MS_LATE_MAX, PAUSE_MS_MAX * (tries - TRIES_EARLY))
-    return int(pause_ms * random.uniform(0.5, 1.0))
+    return pause_ms - pause_ms // 2 * (crc32(f"{txn_id}/{tries}".encode()) % 1000) // 1000

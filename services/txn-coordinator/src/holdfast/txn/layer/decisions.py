@@ -6,37 +6,30 @@ due, and the sweep goes on with it.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
 from holdfast.leases.layer.records import held_members
 from holdfast.storage.port import Store, Transaction
-from holdfast.txn.layer import rules
+from holdfast.txn.layer import rules, transitions
 from holdfast.txn.layer.coordinator import Coordinator
-from holdfast.txn.layer.errors import TxnFanoutFailed, TxnNotFound, TxnPending
+from holdfast.txn.layer.errors import TxnFanoutFailed
 from holdfast.txn.layer.fan_out import FanOut, NoFanOut
-from holdfast.txn.layer.lifetime import last_lease_ends_ms
 from holdfast.txn.layer.port import Decision, Member
-from holdfast.txn.layer.records import RECORDS, Due, put_record
-from holdfast.txn.layer.records_pb2 import TxnMarker, TxnRecord
+from holdfast.txn.layer.records import Due
+from holdfast.txn.layer.records_pb2 import TxnRecord
 from holdfast.txn.layer.rules import Ask, Participant, State
+from holdfast.txn.layer.transitions import Outcome
 from holdfast.txn.layer.watchdog import watched
 
 ROUNDS_MAX = 4  # To those who join while a decision is delivered.
 
 
 class Freer(Protocol):
-    """Who tells the waiters of keys that these are free."""
+    """Notifies the waiters for keys that are free now."""
 
     def freed(self, members: Sequence[Member]) -> None: ...
-
-
-class Outcome(NamedTuple):
-    """What is recorded after a step, and the record if it is not over yet."""
-
-    state: State
-    record: TxnRecord | None = None
 
 
 class Decisions:
@@ -64,60 +57,40 @@ class Decisions:
     async def decide(self, txn_id: str, ask: Ask) -> State:
         """Record what is asked for, if it may be, and apply it; returns what is recorded."""
         located = ask._replace(participants=[self.located(one) for one in ask.participants])
+        now_ms = self._clock.now_ms()
 
         def decide(tx: Transaction) -> Outcome:
-            record, marker = self._coordinator.known(tx, txn_id)
-            found = rules.recorded(record, marker, located)
-            if isinstance(found, TxnMarker):
-                return Outcome(rules.state_of(found))
-            is_decided = record is not None and rules.state_of(record) is not State.PENDING
-            return self._advance(tx, txn_id, found, is_decided=is_decided)
+            return self._told(tx, transitions.decide(tx, txn_id, located, now_ms, self._coordinator))
 
         with watched(self._metrics.decide, "decide", txn_id):
             return await self._deliver(txn_id, await self._store.transact(decide))
 
-    async def settle(self, txn_id: str, decision: Decision) -> State:
+    async def end_with_lease(self, txn_id: str, decision: Decision) -> State:
         """A lease of the transaction ends in another process, and with it the transaction."""
+        now_ms = self._clock.now_ms()
 
-        def settle(tx: Transaction) -> Outcome:
-            record, marker = self._coordinator.known(tx, txn_id)
-            if record is None:
-                return Outcome(State(decision.value) if marker is None else rules.state_of(marker))
-            freed = rules.local_members(record, self.backend_hash)
-            state = self._coordinator.follow(tx, txn_id, record, decision)
-            tx.after_commit(lambda _: self._freer.freed(freed))
-            return Outcome(state, record)
+        def end(tx: Transaction) -> Outcome:
+            return self._told(tx, transitions.end_with_lease(tx, txn_id, decision, now_ms, self._coordinator))
 
         with watched(self._metrics.decide, "decide", txn_id):
-            return await self._deliver(txn_id, await self._store.transact(settle))
+            return await self._deliver(txn_id, await self._store.transact(end))
 
     async def apply(self, txn_id: str) -> State:
-        """Apply what is recorded, without a word on what it should be."""
+        """Apply the recorded decision, whichever it is."""
+        now_ms = self._clock.now_ms()
 
         def apply(tx: Transaction) -> Outcome:
-            record, marker = self._coordinator.known(tx, txn_id)
-            if record is None:
-                return _marked(marker)
-            if rules.state_of(record) is State.PENDING:
-                raise TxnPending("transaction decision not recorded")
-            return self._advance(tx, txn_id, record, is_decided=True)
+            return self._told(tx, transitions.apply(tx, txn_id, now_ms, self._coordinator))
 
         return await self._deliver(txn_id, await self._store.transact(apply))
 
     async def replay(self, txn_id: str, *, term: int = 0, may_end: bool = True) -> State:
-        """Apply what is recorded again; a pending transaction whose time is over is rolled back by who `may_end` it."""
+        """Apply the recorded decision again; with `may_end`, a pending transaction whose time is over is rolled back."""
+        now_ms = self._clock.now_ms()
 
         def replay(tx: Transaction) -> Outcome:
-            record, marker = self._coordinator.known(tx, txn_id)
-            if record is None:
-                return _marked(marker)
-            is_decided = rules.state_of(record) is not State.PENDING
-            if not is_decided:
-                if not may_end or not self._is_over(tx, txn_id, record):
-                    return Outcome(State.PENDING)
-                record.state = State.ROLLBACK
-            record.term = max(record.term, term)
-            return self._advance(tx, txn_id, record, is_decided=is_decided)
+            outcome = transitions.replay(tx, txn_id, now_ms, self._coordinator, term=term, may_end=may_end)
+            return self._told(tx, outcome)
 
         with watched(self._metrics.replay, "replay", txn_id):
             outcome = await self._store.transact(replay)
@@ -125,84 +98,43 @@ class Decisions:
         return outcome.state
 
     async def overdue(self, txn_id: str) -> list[Member] | None:
-        """Who takes part here in a pending transaction whose time is over; None: it is not."""
-
-        def overdue(tx: Transaction) -> list[Member] | None:
-            record, _ = self._coordinator.known(tx, txn_id)
-            if record is None or rules.state_of(record) is not State.PENDING:
-                return None
-            is_over = self._is_over(tx, txn_id, record)
-            return rules.local_members(record, self.backend_hash) if is_over else None
-
-        return await self._store.transact(overdue)
+        """The members on this store of a pending transaction whose time is over; None: it is not."""
+        now_ms = self._clock.now_ms()
+        return await self._store.transact(
+            lambda tx: transitions.overdue(tx, txn_id, now_ms, self._coordinator)
+        )
 
     async def held(self, txn_id: str) -> list[Member]:
-        """Who holds a lease of the transaction on this island."""
+        """The keys of this island that are leased under the transaction."""
         return await self._store.transact(lambda tx: held_members(tx, txn_id))
 
     async def postpone(self, due: Due) -> TxnRecord | None:
         """What is due and not this node's to end: it is due again later. None: there is nothing to do yet."""
-
-        def postpone(tx: Transaction) -> TxnRecord | None:
-            record = RECORDS.get(tx, due.txn_id)
-            if record is None or record.due_at_ms != due.at_ms:
-                tx.delete(due.key)
-                return None
-            if rules.state_of(record) is State.PENDING:
-                until_ms = self.lives_until_ms(tx, due.txn_id, record)
-                if until_ms > self._clock.now_ms():
-                    put_record(tx, due.txn_id, record, due_at_ms=until_ms)
-                    return None
-            self._coordinator.postpone(tx, due.txn_id, record)
-            return record
-
-        return await self._store.transact(postpone)
+        now_ms = self._clock.now_ms()
+        return await self._store.transact(lambda tx: transitions.postpone(tx, due, now_ms, self._coordinator))
 
     async def handed_over(self, txn_id: str, record: TxnRecord) -> None:
-        """The leader has recorded this decision and brings it to everybody."""
+        """The leader has recorded this decision and delivers it to all participants."""
         islands = {one.backend_hash for one in record.participants}
         await self._finish(txn_id, record, sorted(islands))
 
     async def resume(self, due: Due, *, term: int = 0) -> None:
-        """For the sweep: go on with what is due. A stale entry of the order goes."""
-        metrics = self._metrics
+        """For the sweep: go on with what is due. A stale entry of the order is deleted."""
+        now_ms = self._clock.now_ms()
 
         def resume(tx: Transaction) -> Outcome:
-            record = RECORDS.get(tx, due.txn_id)
-            if record is None or record.due_at_ms != due.at_ms:
-                tx.delete(due.key)
-                return Outcome(State.PENDING)
-            is_decided = rules.state_of(record) is not State.PENDING
-            if not is_decided:
-                until_ms = self.lives_until_ms(tx, due.txn_id, record)
-                if until_ms > self._clock.now_ms():
-                    put_record(tx, due.txn_id, record, due_at_ms=until_ms)
-                    return Outcome(State.PENDING)
-                record.state = State.ROLLBACK
-                tx.after_commit(lambda _: metrics.swept("pending_expired"))
-            record.term = max(record.term, term)
-            rules.hold(record, self._coordinator.located(held_members(tx, due.txn_id)))
-            return self._advance(tx, due.txn_id, record, is_decided=is_decided)
+            return self._told(tx, transitions.resume(tx, due, now_ms, self._coordinator, term=term))
 
         outcome = await self._store.transact(resume)
         problems = await self._round(due.txn_id, outcome)
         if outcome.state is not State.PENDING:
-            metrics.swept("failed" if problems else "applied")
+            self._metrics.swept("failed" if problems else "applied")
 
-    def lives_until_ms(self, tx: Transaction, txn_id: str, record: TxnRecord) -> int:
-        """A pending transaction lives as long as the last lease of it, or as it was told to."""
-        held = held_members(tx, txn_id)
-        return max(record.expires_at_ms, last_lease_ends_ms(tx, txn_id, held))
-
-    def _is_over(self, tx: Transaction, txn_id: str, record: TxnRecord) -> bool:
-        return self.lives_until_ms(tx, txn_id, record) <= self._clock.now_ms()
-
-    def _advance(self, tx: Transaction, txn_id: str, record: TxnRecord, *, is_decided: bool) -> Outcome:
-        freed = rules.local_members(record, self.backend_hash)
-        state = self._coordinator.advance(tx, txn_id, record, is_decided=is_decided)
-        if state is not State.PENDING:
-            tx.after_commit(lambda _: self._freer.freed(freed))
-        return Outcome(state, record)
+    def _told(self, tx: Transaction, outcome: Outcome) -> Outcome:
+        """The waiters for the keys that are free are notified with the commit, also when its caller is gone."""
+        if outcome.freed:
+            tx.after_commit(lambda _: self._freer.freed(outcome.freed))
+        return outcome
 
     # -- after the commit
 
@@ -232,25 +164,13 @@ class Decisions:
                 return delivered.problems
         return ["others join faster than the decision is delivered"]
 
-    async def _finish(self, txn_id: str, brought: TxnRecord, islands: Sequence[str]) -> TxnRecord | None:
+    async def _finish(self, txn_id: str, delivered: TxnRecord, islands: Sequence[str]) -> TxnRecord | None:
         """Mark what was reached; the record that is left, if any."""
-
-        def finish(tx: Transaction) -> TxnRecord | None:
-            record = RECORDS.get(tx, txn_id)
-            if record is None:
-                return None
-            rules.mark_brought(record, brought, islands)
-            self._coordinator.finish(tx, txn_id, record)
-            return record
-
-        return await self._store.transact(finish)
+        now_ms = self._clock.now_ms()
+        return await self._store.transact(
+            lambda tx: transitions.finish(tx, txn_id, delivered, islands, now_ms, self._coordinator)
+        )
 
     def located(self, participant: Participant) -> Participant:
         """What is nowhere else is here."""
         return participant._replace(backend_hash=participant.backend_hash or self.backend_hash)
-
-
-def _marked(marker: TxnMarker | None) -> Outcome:
-    if marker is None:
-        raise TxnNotFound("no such transaction")
-    return Outcome(rules.state_of(marker))

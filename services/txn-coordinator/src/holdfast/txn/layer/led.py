@@ -16,12 +16,12 @@ class Led(Protocol):
         """False: there is no leader, and no need of one."""
         ...
 
-    async def settle(self, txn_id: str, decision: Decision) -> State: ...
+    async def end_with_lease(self, txn_id: str, decision: Decision) -> State: ...
 
     async def enlist(self, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> None: ...
 
 
-class SettledByLeader(NeedsCoordinator):
+class DecidedByLeader(NeedsCoordinator):
     """A transaction of the cluster ends: the leader decides, outside of any storage transaction."""
 
     def __init__(self, lead: Led, txn_id: str, decision: Decision) -> None:
@@ -31,7 +31,7 @@ class SettledByLeader(NeedsCoordinator):
         self._decision = decision
 
     async def resolve(self) -> None:
-        await self._lead.settle(self._txn_id, self._decision)
+        await self._lead.end_with_lease(self._txn_id, self._decision)
 
 
 class EnlistedAtLeader(NeedsCoordinator):

@@ -1,4 +1,4 @@
-"""The rules of decisions: who takes part, and which decision counts. Pure; the caller brings records and time.
+"""The rules of decisions: who takes part, and which decision counts. Pure; records and time are arguments.
 
 nothing --pending--> pending --commit | rollback, or its time is over--> decided --applied everywhere--> marker
    '------------------------commit | rollback------------------------------^
@@ -138,11 +138,11 @@ def mark_applied(record: TxnRecord, backend_hash: str) -> None:
             one.is_applied = True
 
 
-def mark_brought(record: TxnRecord, brought: TxnRecord, islands: Sequence[str]) -> None:
-    """The decision has reached what `brought` names of these islands; who came later is not among them."""
+def mark_delivered(record: TxnRecord, delivered: TxnRecord, islands: Sequence[str]) -> None:
+    """The decision has reached what `delivered` names of these islands; members that joined later are not among them."""
     reached = {
         (one.namespace, one.key, one.backend_hash)
-        for one in brought.participants
+        for one in delivered.participants
         if one.backend_hash in islands
     }
     for one in record.participants:

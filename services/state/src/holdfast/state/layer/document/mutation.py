@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from holdfast.common.clock import SteadyClock
 from holdfast.leases.layer.grant import Claim
-from holdfast.lql.application import apply
-from holdfast.lql.mutation import Mutation, parse_mutations
+from holdfast.lql.mutation.application import apply
+from holdfast.lql.mutation.text import Mutation, parse_mutations
 from holdfast.state.layer.document.mutation_process import mutated
 from holdfast.state.layer.document.service import StateService
 from holdfast.state.layer.document.staging import Expectation, View
@@ -84,7 +84,7 @@ class MutationService:
                 content = await self._change_here(member, seen, mutations)
             else:
                 async with self._large:
-                    content = await self._change_elsewhere(member, seen, mutations)
+                    content = await self._change_in_process(member, seen, mutations)
             view = await self._state.replace(member, claim, seen, content, is_hidden)
             if view is not None:
                 return Mutated(view, read_bytes, content)
@@ -101,7 +101,7 @@ class MutationService:
             raise DocumentTooLarge(f"the document would be larger than {self._bytes_max} bytes")
         return await self._state.content_of(member, changed)
 
-    async def _change_elsewhere(self, member: Member, seen: View, mutations: Mutations) -> Content:
+    async def _change_in_process(self, member: Member, seen: View, mutations: Mutations) -> Content:
         assert seen.content is not None
         document = self._state.open_content(member, seen.content)
         changed = mutated(document, mutations.expressions, now_ns=mutations.now_ns, bytes_max=self._bytes_max)

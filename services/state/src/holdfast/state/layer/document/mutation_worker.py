@@ -8,8 +8,8 @@ import json
 import signal
 import sys
 
-from holdfast.lql.application import apply_mutations
 from holdfast.lql.errors import LqlError
+from holdfast.lql.mutation.application import apply_mutations
 
 
 def main() -> None:

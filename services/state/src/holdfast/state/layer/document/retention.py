@@ -14,6 +14,7 @@ from holdfast.common.ids import new_xid
 from holdfast.leases.layer.records import LEASES, member_of
 from holdfast.leases.layer.records_pb2 import Lease
 from holdfast.state.layer.attachment import records as attachment_records
+from holdfast.state.layer.document import rules
 from holdfast.state.layer.document.emptiness import EMPTY, is_empty
 from holdfast.state.layer.document.service import StateService
 from holdfast.state.layer.records import DOCUMENTS
@@ -40,7 +41,7 @@ class DocumentRetention:
         metrics: RetentionMetrics,
     ) -> None:
         self._store = store
-        self._state = state
+        self._index = state.index
         self._clock = clock
         self._retention = retention
         self._metrics = metrics
@@ -77,10 +78,11 @@ class DocumentRetention:
     # -- documents
 
     async def visit_leases(self, records: Sequence[Record]) -> int:
+        now_ms = self._clock.now_ms()
         idle = [
             member_of(record.key)
             for record in records
-            if self._is_idle(LEASES.decode(record), self._retention.document_s)
+            if _is_idle(LEASES.decode(record), self._retention.document_s, now_ms)
         ]
         freed = await asyncio.gather(*map(self._remove_alone, idle))
         removed = [freed_bytes for freed_bytes in freed if freed_bytes is not None]
@@ -89,21 +91,21 @@ class DocumentRetention:
         return len(removed)
 
     async def _remove_alone(self, member: Member) -> int | None:
-        txn_id = (
-            new_xid()
-        )  # Here, because the function may run more than once and must then read the same keys.
+        # Here, because the function may run more than once and must then read the same keys.
+        txn_id = new_xid()
         async with self._at_once:
-            return await self._store.transact(lambda tx: self._remove(tx, member, txn_id))
+            now_ms = self._clock.now_ms()
+            return await self._store.transact(lambda tx: self._remove(tx, member, txn_id, now_ms))
 
-    def _remove(self, tx: Transaction, member: Member, txn_id: str) -> int | None:
+    def _remove(self, tx: Transaction, member: Member, txn_id: str, now_ms: int) -> int | None:
         """The bytes that are free now; None: there is no document, or its key is in use."""
         document = DOCUMENTS.get(tx, *member)
         if document is None or is_empty(document):
             return None
-        if not self._is_unused(tx, member, document, self._retention.document_s):
+        if not _is_unused(tx, member, document, self._retention.document_s, now_ms):
             return None
         attachments = attachment_records.committed_of(tx, member) if document.attachment_count else []
-        self._state.forget_document(tx, member, document, txn_id)
+        rules.forget_document(tx, member, document, txn_id, now_ms, self._index)
         return document.content.size_bytes + sum(named.attachment.size_bytes for named in attachments)
 
     # -- what removals leave
@@ -116,37 +118,42 @@ class DocumentRetention:
         return count
 
     async def _forget_step(self, members: Sequence[Member]) -> int:
-        return await self._store.transact(lambda tx: self._forget_removed(tx, members))
+        now_ms = self._clock.now_ms()
+        return await self._store.transact(
+            lambda tx: _forget_removed(tx, members, self._retention.key_s, now_ms)
+        )
 
-    def _forget_removed(self, tx: Transaction, members: Sequence[Member]) -> int:
-        # One round trip instead of two for each.
-        tx.get_many([table.key(*member) for member in members for table in (DOCUMENTS, LEASES)])
-        count = 0
-        for member in members:
-            document = DOCUMENTS.get(tx, *member)
-            if document is None or not is_empty(document):
-                tx.delete(EMPTY.key(*member))  # A stray entry: it would be looked at for ever.
-            elif self._is_unused(tx, member, document, self._retention.key_s):
-                DOCUMENTS.delete(tx, *member)
-                tx.delete(EMPTY.key(*member))
-                count += 1
-        return count
 
-    # -- small parts
+def _forget_removed(tx: Transaction, members: Sequence[Member], retention_s: float, now_ms: int) -> int:
+    # One round trip instead of two for each.
+    tx.get_many([table.key(*member) for member in members for table in (DOCUMENTS, LEASES)])
+    count = 0
+    for member in members:
+        document = DOCUMENTS.get(tx, *member)
+        if document is None or not is_empty(document):
+            tx.delete(EMPTY.key(*member))  # A stray entry: it would be looked at for ever.
+        elif _is_unused(tx, member, document, retention_s, now_ms):
+            DOCUMENTS.delete(tx, *member)
+            tx.delete(EMPTY.key(*member))
+            count += 1
+    return count
 
-    def _is_unused(self, tx: Transaction, member: Member, document: Document, retention_s: float) -> bool:
-        """Read in the commit that acts on it: an acquire of the key meanwhile makes that a conflict."""
-        if not self._is_past(document.updated_at_s, retention_s):
-            return False
-        lease = LEASES.get(tx, *member)
-        if lease is not None and not self._is_idle(lease, retention_s):
-            return False
-        place = message_of_state(member)
-        return place is None or not is_message_there(tx, place)
 
-    def _is_idle(self, lease: Lease, retention_s: float) -> bool:
-        """It is not held, so no transaction has staged anything for it."""
-        return not lease.lease_id and self._is_past(lease.updated_at_s, retention_s)
+def _is_unused(tx: Transaction, member: Member, document: Document, retention_s: float, now_ms: int) -> bool:
+    """Read in the commit that acts on it: an acquire of the key meanwhile makes that a conflict."""
+    if not _is_past(document.updated_at_s, retention_s, now_ms):
+        return False
+    lease = LEASES.get(tx, *member)
+    if lease is not None and not _is_idle(lease, retention_s, now_ms):
+        return False
+    place = message_of_state(member)
+    return place is None or not is_message_there(tx, place)
 
-    def _is_past(self, updated_at_s: int, retention_s: float) -> bool:
-        return updated_at_s + retention_s <= self._clock.now_ms() / 1000
+
+def _is_idle(lease: Lease, retention_s: float, now_ms: int) -> bool:
+    """It is not held, so no transaction has staged anything for it."""
+    return not lease.lease_id and _is_past(lease.updated_at_s, retention_s, now_ms)
+
+
+def _is_past(updated_at_s: int, retention_s: float, now_ms: int) -> bool:
+    return updated_at_s + retention_s <= now_ms / 1000

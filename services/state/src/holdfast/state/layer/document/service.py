@@ -10,16 +10,12 @@ from hashlib import sha256
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
 from holdfast.leases.layer.grant import Claim
-from holdfast.state.layer.attachment import records as attachment_records
-from holdfast.state.layer.document import staging
-from holdfast.state.layer.document.emptiness import EMPTY, note_emptiness
-from holdfast.state.layer.document.holding import STAGE_COSTS, Holding, read_holding, write_stage
+from holdfast.state.layer.document import rules, staging
 from holdfast.state.layer.document.intake import ExpectedBody, take_document
 from holdfast.state.layer.document.staging import ANYTHING, NOTHING, Expectation, View
-from holdfast.state.layer.index.writer import Change, IndexWriter
+from holdfast.state.layer.index.writer import IndexWriter
 from holdfast.state.layer.records import DOCUMENTS, STAGES
-from holdfast.state.layer.records_pb2 import Document, Stage
-from holdfast.storage.intake import INLINE_BYTES_MAX, Content, Intake, payload_of, pieces_of
+from holdfast.storage.intake import INLINE_BYTES_MAX, Content, Intake, pieces_of
 from holdfast.storage.port import Store, Transaction
 from holdfast.storage.records_pb2 import Payload
 from holdfast.storage.tables import blob_ref
@@ -43,13 +39,8 @@ class StateService:
 
     async def get_leased(self, member: Member, claim: Claim, expectation: Expectation = ANYTHING) -> View:
         """What the holder of the lease sees: its own staged changes over what is committed."""
-
-        def read(tx: Transaction) -> View:
-            holding = self._held(tx, member, claim)
-            staging.check(expectation, holding.document, holding.stage)
-            return staging.staged_view(holding.document, holding.stage)
-
-        return await self._store.transact(read)
+        now_ms = self._clock.now_ms()
+        return await self._store.transact(lambda tx: rules.read(tx, member, claim, expectation, now_ms))
 
     def open_content(self, member: Member, content: Payload) -> AsyncIterator[bytes]:
         """The bytes of a document that lies in a blob."""
@@ -92,10 +83,10 @@ class StateService:
         expectation: Expectation,
         is_hidden: bool | None = None,
     ) -> View:
+        now_ms = self._clock.now_ms()
+
         def update(tx: Transaction) -> View:
-            holding = self._held(tx, member, claim)
-            staging.check(expectation, holding.document, holding.stage)
-            return _stage_content(tx, holding, content, is_hidden)
+            return rules.update(tx, member, claim, content, expectation, now_ms, is_hidden=is_hidden)
 
         view = await self._store.transact(update)
         if failpoint.ARMED:
@@ -106,39 +97,23 @@ class StateService:
         self, member: Member, claim: Claim, seen: View, content: Content, is_hidden: bool | None = None
     ) -> View | None:
         """As update, if the holder still sees what it saw; None if it does not."""
+        now_ms = self._clock.now_ms()
 
         def replace(tx: Transaction) -> View | None:
-            holding = self._held(tx, member, claim)
-            if staging.staged_view(holding.document, holding.stage) != seen:
-                return None
-            return _stage_content(tx, holding, content, is_hidden)
+            return rules.replace(tx, member, claim, content, seen, now_ms, is_hidden=is_hidden)
 
         return await self._store.transact(replace)
 
     async def hide(self, member: Member, claim: Claim, is_hidden: bool, expectation: Expectation) -> View:
-        def hide(tx: Transaction) -> View:
-            holding = self._held(tx, member, claim)
-            staging.check(expectation, holding.document, holding.stage)
-            staged = staging.hidden(holding.document, holding.stage, is_hidden)
-            write_stage(tx, holding, staged)
-            return staging.staged_view(holding.document, staged)
-
-        return await self._store.transact(hide)
+        now_ms = self._clock.now_ms()
+        return await self._store.transact(
+            lambda tx: rules.hide(tx, member, claim, is_hidden, expectation, now_ms)
+        )
 
     async def remove(self, member: Member, claim: Claim, expectation: Expectation) -> tuple[bool, int]:
         """Whether there was something to remove, and the version that its removal will have."""
-
-        def remove(tx: Transaction) -> tuple[bool, int]:
-            holding = self._held(tx, member, claim)
-            staging.check(expectation, holding.document, holding.stage)
-            staged = staging.removed(holding.document, holding.stage)
-            if staged is None:
-                return False, holding.version
-            attachment_records.drop_staged(tx, holding.lease.txn_id, member, holding.stage)
-            write_stage(tx, holding, staged)
-            return True, staged.version
-
-        return await self._store.transact(remove)
+        now_ms = self._clock.now_ms()
+        return await self._store.transact(lambda tx: rules.remove(tx, member, claim, expectation, now_ms))
 
     # -- the resource manager's side
 
@@ -150,26 +125,7 @@ class StateService:
 
     def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         """Publish or drop what the transaction staged."""
-        is_charged = False
-        changes: list[Change] = []
-        for member in members:
-            stage = STAGES.get(tx, txn_id, *member)
-            if stage is None:
-                continue
-            if not (failpoint.ARMED and failpoint.hit("state.apply.stays_staged")):
-                STAGES.delete(tx, txn_id, *member)
-            is_charged = is_charged or bool(stage.charged_bytes)
-            attachment_records.apply(tx, txn_id, member, stage, decision)
-            if decision is Decision.COMMIT:
-                document = DOCUMENTS.get(tx, *member) or NOTHING
-                published = staging.published(document, stage, self._clock.now_ms() // 1000)
-                DOCUMENTS.put(tx, published, *member, blobs=staging.blobs_of(published))
-                note_emptiness(tx, member, document, published)
-                changes.append(Change(member, document, published))
-        if changes:
-            self.index.publish(tx, changes)
-        if is_charged:
-            STAGE_COSTS.delete(tx, txn_id)
+        rules.apply(tx, txn_id, decision, members, self._clock.now_ms(), self.index)
 
     def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
         """What is staged lives as long as its lease."""
@@ -179,41 +135,16 @@ class StateService:
 
     def open_message_state(self, tx: Transaction, member: Member) -> None:
         """A document without content that queries do not show, unless there is one already."""
-        if DOCUMENTS.get(tx, *member) is None:
-            DOCUMENTS.put(tx, Document(is_hidden=True), *member)
+        rules.open_message_state(tx, member)
 
     def forget_message_state(self, tx: Transaction, member: Member, txn_id: str) -> None:
         """The document goes, and all that belongs to it or is staged for it under this transaction."""
-        self.apply(tx, txn_id, Decision.ROLLBACK, [member])
-        document = DOCUMENTS.get(tx, *member)
-        if document is not None:
-            self.forget_document(tx, member, document, txn_id)
-
-    def forget_document(self, tx: Transaction, member: Member, document: Document, txn_id: str) -> None:
-        """As a removal, under a transaction id that has staged nothing; and not even the version is left."""
-        removal = staging.removed(document, Stage(version=document.version))
-        assert removal is not None, "something staged can always be removed"
-        STAGES.put(tx, removal, txn_id, *member)
-        self.apply(tx, txn_id, Decision.COMMIT, [member])
-        DOCUMENTS.delete(tx, *member)
-        tx.delete(EMPTY.key(*member))
+        rules.forget_message_state(tx, member, txn_id, self._clock.now_ms(), self.index)
 
     # -- small parts
 
-    def _held(self, tx: Transaction, member: Member, claim: Claim) -> Holding:
-        return read_holding(tx, member, claim, self._clock.now_ms())
-
     def _intake(self, member: Member) -> Intake:
         return Intake(self._store.blobs, _blob_context(member))
-
-
-def _stage_content(tx: Transaction, holding: Holding, content: Content, is_hidden: bool | None) -> View:
-    document = holding.document
-    staged = staging.updated(document, holding.stage, payload_of(content), content.sha256.hex())
-    if is_hidden is not None:
-        staged = staging.hidden(document, staged, is_hidden)
-    write_stage(tx, holding, staged)
-    return staging.staged_view(document, staged)
 
 
 def _blob_context(member: Member) -> str:

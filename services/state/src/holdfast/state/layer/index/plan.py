@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from holdfast.lql.evaluation import moment_of
 from holdfast.lql.number import exact_bound
 from holdfast.lql.pointer import Pointer, Wildcard, array_index, escaped
-from holdfast.lql.selector import (
+from holdfast.lql.selector.evaluation import moment_of
+from holdfast.lql.selector.tree import (
     All,
     Alternatives,
     Bound,

@@ -3,7 +3,7 @@
 from contextlib import aclosing
 from typing import Final
 
-from holdfast.lql.selector import Selector
+from holdfast.lql.selector.tree import Selector
 from holdfast.state.layer.index.plan import Plan, Planner
 from holdfast.state.layer.index.reader import Batch, IndexReader
 from holdfast.state.layer.index.writer import IndexWriter

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from hashlib import blake2b, sha256
 from typing import Final
 
-from holdfast.lql.document import Number, Value, parse_document
+from holdfast.lql.document.value import Number, Value, parse_document
 from holdfast.lql.errors import InvalidDocument
 from holdfast.lql.number import parse_float
 from holdfast.lql.pointer import escaped

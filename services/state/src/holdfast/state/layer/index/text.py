@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from holdfast.lql.document import NESTING_MAX, Number
+from holdfast.lql.document.value import NESTING_MAX, Number
 from holdfast.lql.errors import InvalidDocument
 from holdfast.state.layer.index.terms import CONTAINER, NULL, Place, Terms
 

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from holdfast.lql.document import parse_document
+from holdfast.lql.document.value import parse_document
 from holdfast.lql.errors import InvalidDocument
-from holdfast.lql.evaluation import Matcher
-from holdfast.lql.selector import Selector, is_match_all
+from holdfast.lql.selector.evaluation import Matcher
+from holdfast.lql.selector.tree import Selector, is_match_all
 from holdfast.state.layer.document.service import StateService
 from holdfast.state.layer.document.staging import committed_view
 from holdfast.state.layer.query.process import LargeMatcher

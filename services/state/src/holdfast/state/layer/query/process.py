@@ -9,8 +9,8 @@ import json
 from collections.abc import AsyncIterator
 from typing import Final
 
-from holdfast.lql.selector import Selector
-from holdfast.lql.selector_json import selector_to_json
+from holdfast.lql.selector.json import selector_to_json
+from holdfast.lql.selector.tree import Selector
 from holdfast.state.layer.errors import QueryUnavailable
 from holdfast.state.layer.worker_process import WorkerProcess, module_command
 

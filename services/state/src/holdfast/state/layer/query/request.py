@@ -4,7 +4,7 @@ import base64
 import binascii
 from typing import NamedTuple
 
-from holdfast.lql.selector import Selector
+from holdfast.lql.selector.tree import Selector
 from holdfast.state.layer.errors import InvalidCursor
 from holdfast.state.layer.query.engine import Engine
 

@@ -8,10 +8,10 @@ import json
 import signal
 import sys
 
-from holdfast.lql.document import parse_document
+from holdfast.lql.document.value import parse_document
 from holdfast.lql.errors import InvalidDocument
-from holdfast.lql.evaluation import Matcher
-from holdfast.lql.selector_json import selector_from_json
+from holdfast.lql.selector.evaluation import Matcher
+from holdfast.lql.selector.json import selector_from_json
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from holdfast.common.errors import InvalidRequest
 from holdfast.common.express.message import QUERY_FIELDS_MAX, Header, Request
 from holdfast.common.fields import is_true, parse_int64
 from holdfast.state.layer.attachment.records import Named
-from holdfast.state.layer.attachment.service import Selector, Upload
+from holdfast.state.layer.attachment.rules import Selector, Upload
 from holdfast.state.layer.errors import InvalidAttachment, InvalidMaxBytes, MissingAttachment
 
 NAME_BYTES_MAX: Final = 1024

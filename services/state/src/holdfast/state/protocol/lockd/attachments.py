@@ -7,7 +7,8 @@ from holdfast.common.fields import MissingLease, fencing_token, is_true, key_of,
 from holdfast.common.settings import PlaneSettings
 from holdfast.leases.layer.errors import MissingTxn
 from holdfast.leases.layer.grant import Claim
-from holdfast.state.layer.attachment.service import AttachmentService, Selector
+from holdfast.state.layer.attachment.rules import Selector
+from holdfast.state.layer.attachment.service import AttachmentService
 from holdfast.state.layer.errors import (
     AttachmentNotFound,
     AttachmentTooLarge,

@@ -10,9 +10,9 @@ from holdfast.common.errors import InvalidBody
 from holdfast.common.express.message import Request
 from holdfast.common.fields import namespace_of, parse_int64
 from holdfast.lql.errors import InvalidSelector
-from holdfast.lql.selector import MATCH_ALL, Selector, is_match_all
-from holdfast.lql.selector_json import selector_from_json, selector_from_json_text
-from holdfast.lql.selector_url import selector_from_parameters
+from holdfast.lql.selector.json import selector_from_json, selector_from_json_text
+from holdfast.lql.selector.tree import MATCH_ALL, Selector, is_match_all
+from holdfast.lql.selector.url import selector_from_parameters
 from holdfast.state.layer.errors import (
     InvalidEngine,
     InvalidFields,

@@ -7,7 +7,8 @@ from holdfast.lql.errors import InexpressibleSelector, InvalidSelector, quoted
 from holdfast.lql.fragment import Fragment
 from holdfast.lql.number import json_number
 from holdfast.lql.pointer import Pointer
-from holdfast.lql.selector import (
+from holdfast.lql.selector.term import typed_text
+from holdfast.lql.selector.tree import (
     All,
     Alternatives,
     Date,
@@ -21,7 +22,6 @@ from holdfast.lql.selector import (
     TextOperator,
     is_match_all,
 )
-from holdfast.lql.term import typed_text
 
 _QUOTABLE = (re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL), re.compile(r"'(?:[^'\\]|\\.)*+'", re.DOTALL))
 _SHORTHAND_FIELD = re.compile(r"/[^\s,=!<>\"'\\{}]*+")

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.lql import temporal
-from holdfast.lql.document import Value
+from holdfast.lql.document.value import Value
 from holdfast.lql.number import exact_bound
 from holdfast.lql.pointer import Segment
-from holdfast.lql.selection import Form, Selection
-from holdfast.lql.selector import (
+from holdfast.lql.selector.selection import Form, Selection
+from holdfast.lql.selector.tree import (
     All,
     Alternatives,
     Date,

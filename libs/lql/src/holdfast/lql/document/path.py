@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from holdfast.lql.document import Value
+from holdfast.lql.document.value import Value
 from holdfast.lql.pointer import Segment, Wildcard, array_index
 
 

@@ -7,7 +7,7 @@ from holdfast.lql.errors import InvalidSelector, LqlError, quoted
 from holdfast.lql.fragment import Fragment, is_quoted, unquoted
 from holdfast.lql.number import is_infinite, parse_bound, parse_float, plain_decimal
 from holdfast.lql.pointer import Pointer, selector_pointer
-from holdfast.lql.selector import (
+from holdfast.lql.selector.tree import (
     BOUND_NAMES,
     CONTAINS_ANY_MAX,
     DATE_NAMES,

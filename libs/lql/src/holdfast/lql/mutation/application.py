@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from holdfast.lql.errors import MutationFailed, quoted
-from holdfast.lql.mutation import Increment, Mode, Mutation, ReadFile, Remove, Set, parse_mutations
+from holdfast.lql.mutation.outline import Node, OpenArray, OpenObject, Raw, Slot, open_outline, write_outline
+from holdfast.lql.mutation.text import Increment, Mode, Mutation, ReadFile, Remove, Set, parse_mutations
+from holdfast.lql.mutation.wanted import wanted_by
 from holdfast.lql.number import json_number
-from holdfast.lql.outline import Node, OpenArray, OpenObject, Raw, Slot, open_outline, write_outline
 from holdfast.lql.pointer import Segment, Wildcard, escaped
-from holdfast.lql.wanted import wanted_by
 
 _INTEGER = re.compile(rb"-?[0-9]{1,1000}")
 _NUMBER = re.compile(rb"-?[0-9][0-9.eE+-]*+")

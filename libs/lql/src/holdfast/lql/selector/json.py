@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import cast
 
-from holdfast.lql.draft import check_wildcards
 from holdfast.lql.errors import InvalidSelector, MalformedSelector
 from holdfast.lql.number import plain_decimal, tidy_bound
 from holdfast.lql.pointer import Pointer, selector_pointer
-from holdfast.lql.selector import (
+from holdfast.lql.selector.draft import check_wildcards
+from holdfast.lql.selector.term import check_date, check_range
+from holdfast.lql.selector.tree import (
     BOUND_NAMES,
     CONTAINS_ANY_MAX,
     DATE_NAMES,
@@ -30,7 +31,6 @@ from holdfast.lql.selector import (
     conjunction,
 )
 from holdfast.lql.temporal import parse_temporal
-from holdfast.lql.term import check_date, check_range
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 Members = Mapping[str, Json]

@@ -2,11 +2,11 @@
 
 import re
 
-from holdfast.lql.draft import OPERATORS, Collector, Wrapper, read_place
 from holdfast.lql.errors import InvalidSelector, quoted
 from holdfast.lql.fragment import QUOTED, Fragment, split_outside
-from holdfast.lql.selector import Selector
-from holdfast.lql.term import Assignments, range_bound
+from holdfast.lql.selector.draft import OPERATORS, Collector, Wrapper, read_place
+from holdfast.lql.selector.term import Assignments, range_bound
+from holdfast.lql.selector.tree import Selector
 
 _MATCH_ALL = ("{}", ".", "/")
 _FIRST_WORD = re.compile(r"[^.{]*+")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from holdfast.lql.document import encode_text
+from holdfast.lql.document.value import encode_text
 from holdfast.lql.errors import InvalidMutations, quoted
 from holdfast.lql.fragment import Fragment, split_outside, unquoted
 from holdfast.lql.number import is_infinite, json_number, parse_float, parse_integer, tidy_bound

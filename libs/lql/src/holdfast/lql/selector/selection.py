@@ -5,9 +5,9 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
-from holdfast.lql.document import Number, Value
+from holdfast.lql.document.path import select
+from holdfast.lql.document.value import Number, Value
 from holdfast.lql.number import exact, exact_bound, exact_text, plain_decimal
-from holdfast.lql.path import select
 from holdfast.lql.pointer import Segment
 from holdfast.lql.temporal import Temporal, parse_temporal
 

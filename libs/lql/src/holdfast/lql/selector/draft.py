@@ -7,7 +7,8 @@ from typing import NamedTuple
 from holdfast.lql.errors import InvalidSelector, quoted
 from holdfast.lql.fragment import Fragment
 from holdfast.lql.pointer import Pointer
-from holdfast.lql.selector import (
+from holdfast.lql.selector.term import KEYS, Assignments
+from holdfast.lql.selector.tree import (
     MATCH_ALL,
     NESTING_MAX,
     WILDCARDS_MAX,
@@ -19,7 +20,6 @@ from holdfast.lql.selector import (
     alternatives,
     conjunction,
 )
-from holdfast.lql.term import KEYS, Assignments
 
 INDEX_MAX = 1_048_576
 GAPS_MAX = 10_000

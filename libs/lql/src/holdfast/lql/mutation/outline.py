@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import cast
 
-from holdfast.lql.document import NESTING_MAX, encode_text
+from holdfast.lql.document.value import NESTING_MAX, encode_text
 from holdfast.lql.errors import InvalidDocument
-from holdfast.lql.wanted import Wanted
+from holdfast.lql.mutation.wanted import Wanted
 
 Raw = bytes | memoryview
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from holdfast.lql.draft import INDEX_MAX, Collector, Place, read_place
 from holdfast.lql.errors import InvalidSelector, quoted
 from holdfast.lql.fragment import Fragment
 from holdfast.lql.number import parse_integer
-from holdfast.lql.selector import Selector
-from holdfast.lql.selector_text import add_clause, is_term
+from holdfast.lql.selector.draft import INDEX_MAX, Collector, Place, read_place
+from holdfast.lql.selector.text import add_clause, is_term
+from holdfast.lql.selector.tree import Selector
 
 
 def selector_from_parameters(parameters: Iterable[tuple[str, str]]) -> Selector:

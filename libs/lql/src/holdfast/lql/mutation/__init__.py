@@ -1,0 +1,1 @@
+"""Mutations: change documents. Read from text, and applied to bytes."""
