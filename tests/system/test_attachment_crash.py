@@ -13,8 +13,7 @@ from holdfast.state.layer.attachment.records import (
     blobs_of,
     small_content_id,
 )
-from holdfast.state.layer.document.holding import STAGE_COSTS
-from holdfast.state.layer.records import STAGES
+from holdfast.state.layer.records import STAGE_COSTS, STAGES
 from holdfast.storage.keys import prefix_range, unpack
 from holdfast.storage.opening import open_store
 from tests.system import attachment_crasher

@@ -59,6 +59,8 @@ class Held:
 class Leases:
     """The resource manager that a process has in `LeaseService`, without its memory."""
 
+    member_prefix = ""
+
     def __init__(self, clock: SteadyClock) -> None:
         self._clock = clock
 

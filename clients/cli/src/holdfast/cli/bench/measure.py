@@ -18,8 +18,8 @@ from urllib.request import urlopen
 from holdfast.cli.bench.load import DOCUMENT, LoadJob, LoadResult, key_name
 from holdfast.leases.layer.records import LEASES
 from holdfast.leases.layer.records_pb2 import Lease
-from holdfast.state.layer.index.state import IndexStates
 from holdfast.state.layer.index.terms import Terms
+from holdfast.state.layer.index.writer import IndexStates
 from holdfast.state.layer.records import DOCUMENTS
 from holdfast.state.layer.records_pb2 import Document
 from holdfast.storage.disk.journal_file import allocate

@@ -39,6 +39,8 @@ _log = get_logger("api.http.router.acquire")
 class LeaseService:
     """The leases of one store."""
 
+    member_prefix: str = ""
+
     def __init__(
         self,
         store: Store,

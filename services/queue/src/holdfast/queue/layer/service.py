@@ -49,6 +49,8 @@ from holdfast.txn.layer.port import Decision, Member
 class QueueService:
     """The queues of one store. Every method raises errors of `queue/errors.py` and of storage only."""
 
+    member_prefix: str = "q/"
+
     def __init__(
         self, store: Store, clock: SteadyClock, dependencies: Dependencies, limits: QueueLimits | None = None
     ) -> None:

@@ -2,7 +2,7 @@
 
 from holdfast.common.ids import uuid7
 from holdfast.state.layer.errors import NamespaceConfigConflict, QueryEngineUnavailable
-from holdfast.state.layer.index.state import IndexStates
+from holdfast.state.layer.index.writer import IndexStates
 from holdfast.state.layer.query.engine import Engine, preferred_by_default
 from holdfast.state.layer.records_pb2 import NamespaceConfig
 from holdfast.storage.port import Store, Transaction, View

@@ -64,6 +64,9 @@ class Coordinator:
     def end(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         tx.prefetch(lambda: self.reads(txn_id, members))
         for manager in self._managers:
+            prefix = manager.member_prefix
+            if prefix and not any(member.key.startswith(prefix) for member in members):
+                continue
             if not (failpoint.ARMED and failpoint.hit(f"txn.apply.{type(manager).__name__}")):
                 manager.apply(tx, txn_id, decision, members)
 

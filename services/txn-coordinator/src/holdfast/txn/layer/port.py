@@ -51,6 +51,11 @@ class LeaseHeld(Exception):
 class ResourceManager(Protocol):
     """A layer that holds a part of what a transaction decides on."""
 
+    @property
+    def member_prefix(self) -> str:
+        """With what the keys of its members begin; empty: any member may be one."""
+        ...
+
     def reads(self, txn_id: str, members: Sequence[Member]) -> Sequence[bytes]:
         """The keys that `apply` reads for these members, for a store that fetches them in one round trip."""
         ...

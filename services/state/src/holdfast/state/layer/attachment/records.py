@@ -6,7 +6,7 @@ an id of its own from the upload on, a large one its blob.
 
 from typing import NamedTuple
 
-from holdfast.state.layer.document.staging import is_cleared
+from holdfast.state.layer.records import is_cleared
 from holdfast.state.layer.records_pb2 import Attachment, Stage, StagedAttachment
 from holdfast.storage.keys import pack
 from holdfast.storage.port import RANGE_LIMIT_MAX, Transaction, View

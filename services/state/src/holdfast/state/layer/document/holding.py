@@ -10,13 +10,11 @@ from holdfast.leases.layer.rules import check_claim, current_of
 from holdfast.state.layer.document import staging
 from holdfast.state.layer.document.staging import NOTHING
 from holdfast.state.layer.errors import TransactionTooLarge
-from holdfast.state.layer.records import DOCUMENTS, STAGES
+from holdfast.state.layer.records import DOCUMENTS, STAGE_COSTS, STAGES
 from holdfast.state.layer.records_pb2 import Document, Stage, StageCost
 from holdfast.storage.port import Transaction
-from holdfast.storage.tables import Table
 from holdfast.txn.layer.port import Member
 
-STAGE_COSTS = Table("stagecost", StageCost)
 # A decision is one batch. What is left of its 8 MiB is for the leases of the transaction and for small changes.
 STAGED_BYTES_MAX = 6 << 20
 

@@ -15,9 +15,8 @@ from holdfast.leases.layer.records import LEASES, member_of
 from holdfast.leases.layer.records_pb2 import Lease
 from holdfast.state.layer.attachment import records as attachment_records
 from holdfast.state.layer.document import rules
-from holdfast.state.layer.document.emptiness import EMPTY, is_empty
 from holdfast.state.layer.document.service import StateService
-from holdfast.state.layer.records import DOCUMENTS
+from holdfast.state.layer.records import DOCUMENTS, EMPTY, is_empty
 from holdfast.state.layer.records_pb2 import Document
 from holdfast.state.metrics import RetentionMetrics
 from holdfast.storage.janitor import STEP_RECORDS, Janitor

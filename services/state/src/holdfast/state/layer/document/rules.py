@@ -1,24 +1,20 @@
 """The rules of documents: plain functions of a storage transaction, what is asked for, and the time.
 
 No clock, no waiting, no I/O: what a function does not read through its transaction it is given. What a change makes of a
-document and of its stage is decided in `staging.py`; here it is read and written.
+document and of its stage is decided in `staging.py`.
 
     committed --update, hide, remove: the holder of the lease stages--> staged
     staged --apply: the transaction is committed--> published, with the index entries of the document
     staged --apply: the transaction is rolled back--> dropped
 """
 
-from collections.abc import Sequence
-
-from holdfast.common import failpoint
 from holdfast.leases.layer.grant import Claim
 from holdfast.state.layer.attachment import records as attachment_records
 from holdfast.state.layer.document import staging
-from holdfast.state.layer.document.emptiness import EMPTY, note_emptiness
-from holdfast.state.layer.document.holding import STAGE_COSTS, Holding, read_holding, write_stage
-from holdfast.state.layer.document.staging import NOTHING, Expectation, View
-from holdfast.state.layer.index.writer import Change, IndexWriter
-from holdfast.state.layer.records import DOCUMENTS, STAGES
+from holdfast.state.layer.document.holding import Holding, read_holding, write_stage
+from holdfast.state.layer.document.staging import Expectation, View
+from holdfast.state.layer.index.writer import IndexWriter
+from holdfast.state.layer.records import DOCUMENTS, EMPTY, STAGES
 from holdfast.state.layer.records_pb2 import Document, Stage
 from holdfast.storage.intake import Content, payload_of
 from holdfast.storage.port import Transaction
@@ -102,44 +98,6 @@ def _stage_content(tx: Transaction, holding: Holding, content: Content, is_hidde
     return staging.staged_view(document, staged)
 
 
-# -- what a decision does
-
-
-def apply(
-    tx: Transaction,
-    txn_id: str,
-    decision: Decision,
-    members: Sequence[Member],
-    now_ms: int,
-    index: IndexWriter,
-) -> None:
-    """Publish or drop what the transaction staged."""
-    is_charged = False
-    changes: list[Change] = []
-    for member in members:
-        stage = STAGES.get(tx, txn_id, *member)
-        if stage is None:
-            continue
-        if not (failpoint.ARMED and failpoint.hit("state.apply.stays_staged")):
-            STAGES.delete(tx, txn_id, *member)
-        is_charged = is_charged or bool(stage.charged_bytes)
-        attachment_records.apply(tx, txn_id, member, stage, decision)
-        if decision is Decision.COMMIT:
-            changes.append(_publish(tx, member, stage, now_ms))
-    if changes:
-        index.publish(tx, changes)
-    if is_charged:
-        STAGE_COSTS.delete(tx, txn_id)
-
-
-def _publish(tx: Transaction, member: Member, stage: Stage, now_ms: int) -> Change:
-    document = DOCUMENTS.get(tx, *member) or NOTHING
-    published = staging.published(document, stage, now_ms // 1000)
-    DOCUMENTS.put(tx, published, *member, blobs=staging.blobs_of(published))
-    note_emptiness(tx, member, document, published)
-    return Change(member, document, published)
-
-
 # -- documents that belong to something of another service, or to a key that is not used any more
 
 
@@ -153,7 +111,7 @@ def forget_message_state(
     tx: Transaction, member: Member, txn_id: str, now_ms: int, index: IndexWriter
 ) -> None:
     """The document goes, and all that belongs to it or is staged for it under this transaction."""
-    apply(tx, txn_id, Decision.ROLLBACK, [member], now_ms, index)
+    staging.apply(tx, txn_id, Decision.ROLLBACK, [member], now_ms, index)
     document = DOCUMENTS.get(tx, *member)
     if document is not None:
         forget_document(tx, member, document, txn_id, now_ms, index)
@@ -166,6 +124,6 @@ def forget_document(
     removal = staging.removed(document, Stage(version=document.version))
     assert removal is not None, "something staged can always be removed"
     STAGES.put(tx, removal, txn_id, *member)
-    apply(tx, txn_id, Decision.COMMIT, [member], now_ms, index)
+    staging.apply(tx, txn_id, Decision.COMMIT, [member], now_ms, index)
     DOCUMENTS.delete(tx, *member)
     tx.delete(EMPTY.key(*member))

@@ -25,6 +25,8 @@ from holdfast.txn.layer.port import Decision, Member
 class StateService:
     """The documents of one store."""
 
+    member_prefix: str = ""
+
     def __init__(self, store: Store, clock: SteadyClock) -> None:
         self._store = store
         self._clock = clock
@@ -125,7 +127,7 @@ class StateService:
 
     def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         """Publish or drop what the transaction staged."""
-        rules.apply(tx, txn_id, decision, members, self._clock.now_ms(), self.index)
+        staging.apply(tx, txn_id, decision, members, self._clock.now_ms(), self.index)
 
     def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
         """What is staged lives as long as its lease."""

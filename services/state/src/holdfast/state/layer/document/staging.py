@@ -1,16 +1,23 @@
-"""The rules of staged changes: what a transaction sees, what it stages, what its commit publishes. Pure.
+"""The rules of staged changes: what a transaction sees, what it stages, what its commit publishes.
 
 version   first staged change: committed + 1, kept by later ones; each removal adds one more
 content   an update replaces what was staged and takes back a removal; a removal drops what was staged
 attachments   counted as if there were no removal, so that an update that takes it back finds them again
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from holdfast.common import failpoint
 from holdfast.leases.layer.records import Current
+from holdfast.state.layer.attachment import records as attachment_records
 from holdfast.state.layer.errors import EtagMismatch, VersionConflict
+from holdfast.state.layer.index.writer import Change, IndexWriter
+from holdfast.state.layer.records import DOCUMENTS, STAGE_COSTS, STAGES, is_cleared, note_emptiness
 from holdfast.state.layer.records_pb2 import Document, Stage
+from holdfast.storage.port import Transaction
 from holdfast.storage.records_pb2 import Payload
+from holdfast.txn.layer.port import Decision, Member
 
 # What one write of a decision counts at least, so that as many as fit by their size fit by their number as well.
 WRITE_COST_BYTES = 1024
@@ -114,11 +121,6 @@ def attachment_count(document: Document, stage: Stage | None) -> int:
     return 0 if stage.is_removed else stage.attachment_count
 
 
-def is_cleared(stage: Stage | None) -> bool:
-    """Whether no committed attachment outlives the commit."""
-    return stage is not None and (stage.clears_attachments or stage.is_removed)
-
-
 def published(document: Document, stage: Stage, now_s: int) -> Document:
     """What everybody sees after the commit."""
     view = staged_view(document, stage)
@@ -147,3 +149,42 @@ def opened(document: Document, stage: Stage | None) -> Stage:
 
 def _clearing_cost_bytes(document: Document) -> int:
     return 2 * WRITE_COST_BYTES * document.attachment_count
+
+
+# -- what a decision does
+
+
+def apply(
+    tx: Transaction,
+    txn_id: str,
+    decision: Decision,
+    members: Sequence[Member],
+    now_ms: int,
+    index: IndexWriter,
+) -> None:
+    """Publish or drop what the transaction staged."""
+    is_charged = False
+    changes: list[Change] = []
+    for member in members:
+        stage = STAGES.get(tx, txn_id, *member)
+        if stage is None:
+            continue
+        if not (failpoint.ARMED and failpoint.hit("state.apply.stays_staged")):
+            STAGES.delete(tx, txn_id, *member)
+        is_charged = is_charged or bool(stage.charged_bytes)
+        if stage.attachment_cost_bytes or is_cleared(stage):
+            attachment_records.apply(tx, txn_id, member, stage, decision)
+        if decision is Decision.COMMIT:
+            changes.append(_publish(tx, member, stage, now_ms))
+    if changes:
+        index.publish(tx, changes)
+    if is_charged:
+        STAGE_COSTS.delete(tx, txn_id)
+
+
+def _publish(tx: Transaction, member: Member, stage: Stage, now_ms: int) -> Change:
+    document = DOCUMENTS.get(tx, *member) or NOTHING
+    after = published(document, stage, now_ms // 1000)
+    DOCUMENTS.put(tx, after, *member, blobs=blobs_of(after))
+    note_emptiness(tx, member, document, after)
+    return Change(member, document, after)

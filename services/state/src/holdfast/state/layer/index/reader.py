@@ -10,9 +10,8 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from holdfast.state.layer.index.plan import AllOf, AnyOf, Plan, Postings, Span
-from holdfast.state.layer.index.state import IndexStates
 from holdfast.state.layer.index.terms import PARTIAL
-from holdfast.state.layer.index.writer import index_key, index_prefix
+from holdfast.state.layer.index.writer import IndexStates, index_key, index_prefix
 from holdfast.state.layer.records_pb2 import IndexState
 from holdfast.storage.errors import TransactionContended
 from holdfast.storage.keys import next_key

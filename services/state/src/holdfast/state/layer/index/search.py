@@ -8,8 +8,7 @@ from holdfast.state.layer.index.plan import Plan, Planner
 from holdfast.state.layer.index.reader import Batch, IndexReader
 from holdfast.state.layer.index.writer import IndexWriter
 from holdfast.state.layer.query.scan import Candidate, Candidates, scan
-from holdfast.state.layer.query.visibility import is_visible
-from holdfast.state.layer.records import DOCUMENTS
+from holdfast.state.layer.records import DOCUMENTS, is_visible
 from holdfast.storage.port import Store
 
 FETCHED_DOCUMENTS: Final = 64

@@ -10,7 +10,7 @@ from holdfast.common.logging import get_logger
 from holdfast.leases.layer.records import member_of
 from holdfast.state.layer.index.plan import Plan
 from holdfast.state.layer.index.summary import Summary
-from holdfast.state.layer.records import DOCUMENTS
+from holdfast.state.layer.records import DOCUMENTS, is_large
 from holdfast.state.layer.records_pb2 import Document, IndexPending, IndexSummary
 from holdfast.storage.intake import INLINE_BYTES_MAX, Content, Intake, payload_of
 from holdfast.storage.keys import next_key
@@ -24,11 +24,6 @@ _PENDING: Final = "pending"
 _CACHED_BYTES_MAX: Final = 32 << 20
 
 _log = get_logger("state.index")
-
-
-def is_large(document: Document) -> bool:
-    """Whether a document has a summary instead of entries."""
-    return document.content.HasField("blob")
 
 
 def pending_member(key: bytes) -> Member | None:

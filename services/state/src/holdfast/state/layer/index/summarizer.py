@@ -12,9 +12,9 @@ from contextlib import aclosing
 from typing import Final
 
 from holdfast.common.logging import get_logger
-from holdfast.state.layer.index.summaries import Summaries, is_large
+from holdfast.state.layer.index.summaries import Summaries
 from holdfast.state.layer.index.terms import Terms
-from holdfast.state.layer.records import DOCUMENTS
+from holdfast.state.layer.records import DOCUMENTS, is_large
 from holdfast.state.layer.worker_process import WorkerProcess, module_command
 from holdfast.state.metrics import IndexMetrics
 from holdfast.storage.errors import StorageError

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import NamedTuple
 
-from holdfast.state.layer.query.visibility import is_visible
-from holdfast.state.layer.records import DOCUMENTS
+from holdfast.state.layer.records import DOCUMENTS, is_visible
 from holdfast.state.layer.records_pb2 import Document
 from holdfast.storage.keys import next_key
 from holdfast.storage.port import Store

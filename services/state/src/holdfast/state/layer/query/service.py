@@ -11,14 +11,12 @@ from holdfast.state.layer.document.service import StateService
 from holdfast.state.layer.errors import IndexUnavailable
 from holdfast.state.layer.index.plan import Plan
 from holdfast.state.layer.index.search import IndexSearch
-from holdfast.state.layer.index.summaries import is_large
 from holdfast.state.layer.namespace import NamespaceService, engine_of
 from holdfast.state.layer.query.engine import Engine
 from holdfast.state.layer.query.match import DocumentMatcher
 from holdfast.state.layer.query.request import QueryRequest, decode_cursor, encode_cursor
 from holdfast.state.layer.query.scan import Candidate, Candidates, scan
-from holdfast.state.layer.query.visibility import is_visible
-from holdfast.state.layer.records import DOCUMENTS
+from holdfast.state.layer.records import DOCUMENTS, is_large, is_visible
 from holdfast.state.layer.records_pb2 import Document, IndexState
 from holdfast.storage.port import Store
 from holdfast.txn.layer.port import Member
