@@ -11,7 +11,7 @@ async def main(folder: str) -> None:
     async with open_store(f"disk://{folder}") as store:
         plane = IndexedPlane(store)
         await plane.builder.prepare()
-        await plane.builder.settle()
+        await plane.builder.catch_up()
 
 
 if __name__ == "__main__":

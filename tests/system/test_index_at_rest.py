@@ -52,7 +52,7 @@ async def test_after_a_rotation_of_the_root_key_the_index_is_made_again(tmp_path
         plane = IndexedPlane(store)
         await plane.builder.prepare()
         meanwhile = await plane.keys(FOUND)
-        await plane.builder.settle()
+        await plane.builder.catch_up()
         afterwards = await plane.keys(FOUND)
 
         assert meanwhile == afterwards == ["k"]

@@ -88,7 +88,7 @@ async def test_a_watch_ends_after_a_whole_event(front: Front) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/queue/subscribe", "/v1/queue/dequeue"])
-async def test_who_waits_for_a_message_is_sent_elsewhere(front: Front, path: str) -> None:
+async def test_a_waiter_for_a_message_is_refused_as_draining(front: Front, path: str) -> None:
     async with asyncio.timeout(TIMEOUT_S), raw(front.wire, request(path)) as waiting:
         await until_consumers(front.behind, 1)
 
@@ -103,7 +103,7 @@ async def test_who_waits_for_a_message_is_sent_elsewhere(front: Front, path: str
     assert told["retry_after_seconds"] >= 1
 
 
-async def test_who_waits_for_a_lease_is_sent_elsewhere_and_leaves_no_waiter(
+async def test_a_waiter_for_a_lease_is_refused_as_draining_and_leaves_no_waiter(
     front: Front, capsys: pytest.CaptureFixture[str]
 ) -> None:
     held = await front.behind.acquire("orders")

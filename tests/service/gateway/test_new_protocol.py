@@ -20,7 +20,7 @@ from holdfast.common.process import listeners_of
 from holdfast.common.role import Role
 from holdfast.common.server import PlaneServer, ServeOptions, running
 from holdfast.gateway.app import create_app
-from holdfast.gateway.proxy import proxied_route as passage
+from holdfast.gateway.proxy import proxied_route
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.storage.hosting import build_store_app
 from tests.infra.gateway import LOOPBACK, gateway_settings, url_of, with_identity
@@ -142,7 +142,7 @@ async def test_it_is_served_and_answers_errors_in_its_own_dialect(is_express: bo
             await client.post("/v9/broken"),
         ]
         lockd = await client.post("/v1/nothing")
-        nobody = await client.post("/v99")
+        unknown = await client.post("/v99")
 
     assert answers[0].json() == {"key": "a", "by": "me", "caller": "anonymous"}
     assert [(answer.status_code, answer.json()) for answer in answers[1:]] == [
@@ -155,7 +155,7 @@ async def test_it_is_served_and_answers_errors_in_its_own_dialect(is_express: bo
     ]
     assert answers[3].headers["allow"] == "POST"
     assert lockd.text == "404 page not found\n"
-    assert nobody.json()["docs"] == "/docs"
+    assert unknown.json()["docs"] == "/docs"
 
 
 async def test_requests_that_break_http_are_refused_in_the_dialect_of_their_path() -> None:
@@ -269,7 +269,7 @@ async def test_a_gateway_sends_all_calls_about_one_thing_to_one_replica(is_expre
 async def test_a_gateway_gives_up_what_is_too_slow_and_lets_wait_what_may(
     monkeypatch: pytest.MonkeyPatch, is_express: bool
 ) -> None:
-    monkeypatch.setattr(passage, "ANSWER_S_MAX", 0.2)
+    monkeypatch.setattr(proxied_route, "ANSWER_S_MAX", 0.2)
     protocol = NewProtocol("me")
     async with split(protocol, is_express=is_express) as client:
         waiting = asyncio.create_task(client.post("/v9/wait"))

@@ -46,13 +46,13 @@ async def test_what_names_no_namespace_is_in_the_default_one() -> None:
         await wire.release(lease)
         sent = await enqueue(wire, "jobs")
         named = await wire.post("/v1/get", key="orders", public=1, namespace="shop")
-        elsewhere = await wire.post("/v1/get", key="orders", public=1, namespace="default")
+        in_default = await wire.post("/v1/get", key="orders", public=1, namespace="default")
         files = (await wire.list_attachments("orders")).json()
         queried = (await wire.post("/v1/query", {})).json()
         configured = (await wire.get("/v1/namespace")).json()
         decided = (await wire.get("/v1/describe", key="orders")).json()
 
-    assert (named.status_code, elsewhere.status_code) == (200, 204)
+    assert (named.status_code, in_default.status_code) == (200, 204)
     assert (sent["namespace"], files["namespace"], queried["namespace"]) == ("shop", "shop", "shop")
     assert (configured["namespace"], decided["namespace"]) == ("shop", "shop")
 

@@ -48,7 +48,7 @@ def calling(certificates: Certificates, kind: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(verify=certificates.contexts[kind], trust_env=False, timeout=20)
 
 
-async def test_nobody_is_trusted_by_default(certificates: Certificates) -> None:
+async def test_no_one_is_trusted_by_default(certificates: Certificates) -> None:
     async with gateway(certificates) as url, calling(certificates, "server") as client:
         for path, body in (
             ("/v1/tc/cluster/list", None),

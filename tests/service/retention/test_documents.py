@@ -1,4 +1,4 @@
-"""Documents of keys that nobody used for long go with everything that belongs to them, if they are to go at all."""
+"""Documents of keys that were not used for long go with everything that belongs to them, if they are to go at all."""
 
 from dataclasses import replace
 
@@ -42,11 +42,11 @@ async def test_a_removed_document_leaves_no_entry_of_an_index(plane: KeptPlane) 
     await NamespaceService(plane.store).set("default", preferred="index", fallback="none", expected_etag="")
     builder = IndexBuilder(plane.store, plane.state, IndexMetrics(plane.registry))
     await builder.prepare()
-    await builder.settle()
+    await builder.catch_up()
     before = await plane.tables()
     await plane.write(A, b'{"colour":"red"}')
     await plane.write(B, LARGE)
-    await builder.settle()
+    await builder.catch_up()
     assert (await plane.tables())["index"] > 0
     plane.clock.advance(31 * DAY_S)
 

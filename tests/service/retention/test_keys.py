@@ -1,4 +1,4 @@
-"""Keys without a document are forgotten when nobody used them for long, and their tokens never repeat."""
+"""Keys without a document are forgotten when they were not used for long, and their tokens never repeat."""
 
 import asyncio
 
@@ -17,10 +17,10 @@ from tests.service.queue.words import ORDERS
 from tests.service.retention.kept_plane import DAY_S, KEYS_ONLY, KeptPlane, claim
 
 A, B = Member("default", "a"), Member("default", "b")
-ELSEWHERE = Member("other", "a")
+OTHER_NAMESPACE = Member("other", "a")
 
 
-async def test_a_key_nobody_used_for_a_day_leaves_no_record(plane: KeptPlane) -> None:
+async def test_a_key_not_used_for_a_day_leaves_no_record(plane: KeptPlane) -> None:
     await plane.use(A)
     before = await plane.tables()
     plane.clock.advance(DAY_S - 60)
@@ -50,13 +50,13 @@ async def test_the_floor_is_the_highest_token_of_its_namespace_and_never_falls(p
     plane.clock.advance(2 * DAY_S)
     await plane.keys.walk()
     assert await plane.use(B) == 6
-    assert await plane.use(ELSEWHERE) == 1
+    assert await plane.use(OTHER_NAMESPACE) == 1
 
     plane.clock.advance(2 * DAY_S)
     await plane.keys.walk()
 
     assert await plane.use(A) == 7
-    assert await plane.use(ELSEWHERE) == 2
+    assert await plane.use(OTHER_NAMESPACE) == 2
 
 
 async def test_a_key_that_is_held_or_was_kept_alive_stays(plane: KeptPlane) -> None:
@@ -167,7 +167,7 @@ async def test_a_forgotten_key_can_be_created_again(plane: KeptPlane) -> None:
 
 
 async def test_a_lease_that_its_process_never_ended_is_ended_and_forgotten_later(plane: KeptPlane) -> None:
-    await plane.acquire(A, ttl_s=5)  # Nobody runs the expiry of this process.
+    await plane.acquire(A, ttl_s=5)  # The expiry of this process does not run.
     plane.clock.advance(10)
 
     assert await plane.keys.walk() == 0
@@ -207,7 +207,7 @@ async def test_a_grant_that_a_forget_overtakes_runs_again(plane: KeptPlane) -> N
 
 
 async def test_the_token_of_a_message_state_never_repeats_after_its_message(plane: KeptPlane) -> None:
-    """An ack takes the state's lease with it; whoever acquires that key afterwards must not get an old token."""
+    """An ack takes the state's lease with it; a later acquire of that key must not get an old token."""
     async with plane.queue.service.running():
         await plane.queue.enqueue()
         delivery = await plane.queue.dequeue(with_state=True)

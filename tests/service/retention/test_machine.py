@@ -98,7 +98,7 @@ class KeyMachine(RuleBasedStateMachine):
         return self.planes[number % len(self.planes)]
 
     def held(self, member: Member) -> Modelled | None:
-        """The key, if somebody holds it at this moment."""
+        """The key, if it is held at this moment."""
         key = self.keys.get(member)
         is_held = key is not None and key.grant is not None and key.expires_at_s > self.clock.wall_s()
         return key if is_held else None
@@ -167,7 +167,7 @@ class KeyMachine(RuleBasedStateMachine):
             await asyncio.gather(*(plane.forget() for plane in self.planes))
 
         self.runner.run(both())
-        self.runner.run(self.planes[0].forget())  # Whoever lost may have left something.
+        self.runner.run(self.planes[0].forget())  # The loser may have left something.
         self._end_expired_and_forget()
 
     @precondition(lambda self: self.is_durable)

@@ -46,7 +46,7 @@ class IndexedPlane:
         """An index that is complete, and a scan beside it to compare with."""
         await self.builder.prepare()
         await self.configure("index")
-        await self.builder.settle()
+        await self.builder.catch_up()
 
     async def acquire(self, key: str, txn_id: str = "") -> Claim:
         grant = await self.leases.acquire(AcquireParams(Member(NAMESPACE, key), "worker", 30, 0.0, txn_id))

@@ -71,19 +71,19 @@ async def test_random_histories_and_restarts_leave_an_index_that_equals_a_scan(b
                 assert await plane.keys(selector, engine=Engine.SCAN) == expected
 
 
-async def test_an_index_that_nobody_made_is_made_from_the_documents(backend: Backend) -> None:
+async def test_an_index_that_is_missing_is_made_from_the_documents(backend: Backend) -> None:
     async with backend.open(SMALL) as store:
         plane = IndexedPlane(store)
         await plane.builder.prepare()
         await plane.configure("scan")
-        await plane.builder.settle()
+        await plane.builder.catch_up()
         for number in range(100):
             await plane.publish(f"k{number:02}", order("open" if number % 10 == 0 else "closed", n=number))
         assert await plane.index_entries() == []
 
         await plane.configure("index")
         while_building = await plane.keys(OPEN)
-        await plane.builder.settle()
+        await plane.builder.catch_up()
 
         assert await phase(plane) == IndexState.READY
         assert await plane.index_entries() != []
@@ -97,15 +97,15 @@ async def test_concurrent_writers_and_a_rebuild_leave_an_index_that_equals_a_sca
     for number in range(60):
         await plane.publish(f"k{number:02}", order("open", n=number))
     await plane.configure("scan")
-    await plane.builder.settle()
+    await plane.builder.catch_up()
 
     async def write() -> None:
         for number in range(0, 60, 2):
             await plane.publish(f"k{number:02}", order("closed", n=-number))
 
     await plane.configure("index")
-    await asyncio.gather(write(), plane.builder.settle())
-    await plane.builder.settle()
+    await asyncio.gather(write(), plane.builder.catch_up())
+    await plane.builder.catch_up()
 
     assert await phase(plane) == IndexState.READY
     for selector in (OPEN, {"range": {"field": "/n", "lt": 0}}, {"eq": {"field": "/n", "value": 7}}):
@@ -186,7 +186,7 @@ async def test_a_transaction_that_leaves_too_much_behind_has_the_index_made_agai
 
     await plane.release(keys[0], claim)
     meanwhile = await phase(plane), await plane.keys({"exists": "/f1"}), await plane.keys({"exists": "/g"})
-    await plane.builder.settle()
+    await plane.builder.catch_up()
 
     assert meanwhile == (IndexState.CLEARING, [], keys)
     assert (await phase(plane), await plane.keys({"exists": "/f1"}), await plane.keys({"exists": "/g"})) == (
@@ -222,7 +222,7 @@ async def test_turning_it_off_takes_every_entry_away(everywhere: IndexedPlane) -
     for number in range(5):
         await plane.publish(f"k{number}", order("open", n=number))
     await plane.configure("scan")
-    await plane.builder.settle()
+    await plane.builder.catch_up()
 
     await plane.publish("later", order("open"))
 
@@ -242,7 +242,7 @@ async def test_entries_of_another_format_are_made_again(plane: IndexedPlane) -> 
     lost = await plane.keys(OPEN)
     await plane.builder.prepare()
     marked = await phase(plane), await plane.keys(OPEN)
-    await plane.builder.settle()
+    await plane.builder.catch_up()
 
     assert lost == []
     assert marked == (IndexState.CLEARING, ["k"])
@@ -276,7 +276,7 @@ async def test_an_export_holds_no_entry_and_an_import_is_indexed(plane: IndexedP
         await other.turn_on()
         await import_lines(store, [line.encode() for line in lines], overwrite=True)
         await other.builder.prepare()
-        await other.builder.settle()
+        await other.builder.catch_up()
 
         assert not [line for line in lines if '"index' in line]
         assert await other.keys(OPEN) == ["k"]

@@ -61,7 +61,7 @@ async def take(plane: IndexedPlane, step: str, key: str, text: bytes) -> None:
             await plane.remove(key)
         case "rebuild":
             await plane.configure("scan")
-            await plane.builder.settle()
+            await plane.builder.catch_up()
             await plane.turn_on()
         case _:
             await plane.hide(key, step == "hide")

@@ -52,7 +52,7 @@ async def test_a_query_reads_no_large_document_that_it_cannot_match(
     plane = everywhere
     await plane.publish("large", large("open"))
     await plane.publish("small", {"status": "closed"})
-    await plane.builder.settle()
+    await plane.builder.catch_up()
     reads = count_reads(plane, monkeypatch)
 
     closed = await plane.keys(CLOSED)
@@ -68,10 +68,10 @@ async def test_a_large_document_is_found_before_its_summary_is_there(everywhere:
     plane = everywhere
     await plane.publish("large", large("open"))
     before = await plane.keys(OPEN), await plane.keys(CLOSED), await records(plane)
-    await plane.builder.settle()
+    await plane.builder.catch_up()
     await plane.publish("large", large("closed"))
     changed = await plane.keys(OPEN), await plane.keys(CLOSED)
-    await plane.builder.settle()
+    await plane.builder.catch_up()
 
     assert before == (["large"], [], (0, 1))
     assert changed == ([], ["large"])
@@ -82,7 +82,7 @@ async def test_a_large_document_is_found_before_its_summary_is_there(everywhere:
 @pytest.mark.parametrize("ending", ["remove", "shrink", "hide"])
 async def test_a_summary_goes_with_its_document(plane: IndexedPlane, ending: str) -> None:
     await plane.publish("large", large("open"))
-    await plane.builder.settle()
+    await plane.builder.catch_up()
 
     match ending:
         case "remove":
@@ -91,7 +91,7 @@ async def test_a_summary_goes_with_its_document(plane: IndexedPlane, ending: str
             await plane.publish("large", {"status": "closed"})
         case _:
             await plane.hide("large", True)
-    await plane.builder.settle()
+    await plane.builder.catch_up()
 
     assert await records(plane) == (0, 0)
     assert await plane.keys(OPEN) == []
@@ -102,7 +102,7 @@ async def test_a_document_that_is_shown_again_gets_its_summary_again(
 ) -> None:
     await plane.publish("large", large("open"), is_hidden=True)
     await plane.hide("large", False)
-    await plane.builder.settle()
+    await plane.builder.catch_up()
     reads = count_reads(plane, monkeypatch)
 
     assert await plane.keys(CLOSED) == []
@@ -111,7 +111,7 @@ async def test_a_document_that_is_shown_again_gets_its_summary_again(
 
 async def test_a_rollback_leaves_the_summary_as_it_was(plane: IndexedPlane) -> None:
     await plane.publish("large", large("open"))
-    await plane.builder.settle()
+    await plane.builder.catch_up()
     await plane.publish("large", large("closed"), Decision.ROLLBACK)
 
     assert await records(plane) == (1, 0)
@@ -128,7 +128,7 @@ async def test_what_a_dead_process_left_pending_is_done_by_the_next(backend: Bac
     async with backend.open(SMALL) as store:
         plane = IndexedPlane(store)
         pending = await records(plane)
-        await plane.builder.settle()
+        await plane.builder.catch_up()
 
         assert (pending, await records(plane)) == ((0, 1), (1, 0))
         assert await plane.keys(OPEN) == ["large"]
@@ -146,11 +146,11 @@ async def test_the_running_builder_makes_summaries_by_itself(plane: IndexedPlane
 
 async def test_a_rebuilt_index_has_summaries_of_what_is_there(plane: IndexedPlane) -> None:
     await plane.configure("scan")
-    await plane.builder.settle()
+    await plane.builder.catch_up()
     await plane.publish("large", large("open"))
     without = await records(plane)
     await plane.configure("index")
-    await plane.builder.settle()
+    await plane.builder.catch_up()
 
     assert (without, await records(plane)) == ((0, 0), (1, 0))
 
@@ -160,7 +160,7 @@ async def test_a_document_that_no_process_can_read_lets_every_query_through(
 ) -> None:
     monkeypatch.setattr(plane.builder._summarizer._process, "_command", (sys.executable, "-c", "pass"))
     await plane.publish("large", large("open"))
-    await plane.builder.settle()
+    await plane.builder.catch_up()
 
     assert await records(plane) == (1, 0)
     assert (await plane.keys(OPEN), await plane.keys(CLOSED)) == (["large"], [])
@@ -179,7 +179,7 @@ async def test_a_document_replaced_while_it_is_read_gets_the_summary_of_its_last
 
     monkeypatch.setattr(summaries, "put", put_late)
     await plane.publish("large", large("open"))
-    await plane.builder.settle()
+    await plane.builder.catch_up()
     reads = count_reads(plane, monkeypatch)
 
     assert await records(plane) == (1, 0)
@@ -190,7 +190,7 @@ async def test_a_document_replaced_while_it_is_read_gets_the_summary_of_its_last
 async def test_scan_and_index_agree_on_large_documents(plane: IndexedPlane) -> None:
     for number in range(4):
         await plane.publish(f"k{number}", json.dumps(large("open" if number % 2 else "closed")).encode())
-    await plane.builder.settle()
+    await plane.builder.catch_up()
 
     for selector in (OPEN, CLOSED, ROW, {"range": {"field": "/rows/[]/id", "gt": 5999}}, {"exists": "/rows"}):
         assert await plane.keys(selector) == await plane.keys(selector, engine=Engine.SCAN)
@@ -212,7 +212,7 @@ async def test_a_summary_that_was_cut_off_is_none(
     monkeypatch.setattr(process, "read", cut_off)
     monkeypatch.setattr(index_summarizer, "_RETRY_S", 0.01)
     await plane.publish("large", large("open"))
-    await plane.builder.settle()
+    await plane.builder.catch_up()
 
     assert reads == 2
     assert (await plane.keys(ROW), await plane.keys(CLOSED)) == (["large"], [])
@@ -220,7 +220,7 @@ async def test_a_summary_that_was_cut_off_is_none(
 
 async def test_a_damaged_summary_lets_every_query_through(plane: IndexedPlane) -> None:
     await plane.publish("large", large("open"))
-    await plane.builder.settle()
+    await plane.builder.catch_up()
     (row,) = await SUMMARIES.fetch_range(plane.store, limit=2)
     summary = row.message
     summary.content.CopyFrom(Payload(inline=b"\xff" * 100, size_bytes=100))

@@ -96,7 +96,7 @@ async def test_a_large_document_that_takes_too_long_is_a_refusal(
 
 async def test_a_rebuild_tells_how_far_it_is(plane: IndexedPlane) -> None:
     await plane.configure("scan")
-    await plane.builder.settle()
+    await plane.builder.catch_up()
     await plane.publish("k", {"a": 1})
     await plane.configure("index")
 

@@ -1,4 +1,4 @@
-"""What is recorded of transactions, how long, and what the sweep makes of what nobody ended."""
+"""What is recorded of transactions, how long, and what the sweep makes of what was not ended."""
 
 import asyncio
 
@@ -171,7 +171,7 @@ async def test_the_time_of_a_transaction_does_not_undo_its_decision(plane: Plane
         await plane.leases.keepalive(A, claim(grant), 30)
 
 
-async def test_a_decision_that_reaches_nobody_is_given_up_with_its_retention(plane: Plane) -> None:
+async def test_a_decision_that_reaches_no_participant_is_given_up_with_its_retention(plane: Plane) -> None:
     txn_id = new_xid()
     far = Participant(Member("default", "far"), "island-2")
     with pytest.raises(TxnFanoutFailed):

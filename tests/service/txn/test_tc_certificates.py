@@ -38,7 +38,7 @@ async def node(
 
 
 @pytest.mark.parametrize("is_express", [True, False], ids=["lane", "asgi"])
-async def test_a_fresh_server_trusts_nobody_with_its_coordinator(
+async def test_a_fresh_server_trusts_no_one_with_its_coordinator(
     certificates: Certificates, tmp_path: Path, is_express: bool
 ) -> None:
     async with tc_node(certificates, tmp_path, is_express=is_express, tc_default_ca_allowed=False) as node:
@@ -72,16 +72,16 @@ async def test_a_ca_in_the_trust_directory_is_trusted(
 
 
 @pytest.mark.parametrize("is_express", [True, False], ids=["lane", "asgi"])
-async def test_a_node_of_another_island_may_speak_to_the_coordinator_and_to_nobody_else(
+async def test_a_node_of_another_island_may_speak_to_the_coordinator_and_to_nothing_else(
     certificates: Certificates, tmp_path: Path, is_express: bool
 ) -> None:
-    elsewhere = Authority()
-    guest = Certificates(elsewhere, tmp_path / "elsewhere", "guest")
+    foreign = Authority()
+    guest = Certificates(foreign, tmp_path / "foreign", "guest")
     guest.contexts["server"].load_verify_locations(
         cadata=pem(certificates.bundle.ca_certificates[0]).decode()
     )
     (tmp_path / "tc-trust.d").mkdir()
-    (tmp_path / "tc-trust.d" / "ca-1.pem").write_bytes(pem(elsewhere.certificate))
+    (tmp_path / "tc-trust.d" / "ca-1.pem").write_bytes(pem(foreign.certificate))
 
     async with (
         tc_node(certificates, tmp_path, is_express=is_express, tc_default_ca_allowed=False) as node,

@@ -138,7 +138,7 @@ async def test_with_a_fixed_quorum_a_member_that_is_silent_still_counts(cluster:
     await until(cluster.agreed_term)
 
 
-async def test_a_node_that_nobody_accepts_does_not_start(cluster: Cluster) -> None:
+async def test_a_node_that_is_not_accepted_does_not_start(cluster: Cluster) -> None:
     with pytest.raises(JoinFailed):
         await cluster.start("a", join=[f"https://127.0.0.1:{free_port()}"])
 

@@ -1,4 +1,4 @@
-"""What callers are told when the store behind membership and registry fails, in both doors."""
+"""What callers are told when the store behind membership and registry fails, over both protocols."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack

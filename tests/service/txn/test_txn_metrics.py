@@ -105,7 +105,7 @@ async def test_what_has_not_reached_everybody_is_in_doubt_until_it_has(plane: Pl
 
 
 class Deaf:
-    """A `PeerPort` to nobody."""
+    """A `PeerPort` that reaches no peer."""
 
     async def call(
         self,

@@ -49,7 +49,7 @@ def _admission(
     cpu_s: list[float] | None = None,
     slept_s: list[float] | None = None,
 ) -> Admission:
-    """With `slept_s` nobody really waits: the times are noted there. `cpu_s` is what the thread worked, first to last."""
+    """With `slept_s` no call really waits: the times are noted there. `cpu_s` is what the thread worked, first to last."""
     worked_s = cpu_s or [0.0]
 
     async def note(pause_s: float) -> None:

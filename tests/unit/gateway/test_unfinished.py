@@ -200,7 +200,7 @@ async def test_too_much_unfinished_work_is_counted_and_the_client_told(
 
 
 class Chunks:
-    """A large answer, of which somebody has to let go."""
+    """A large answer, which has to be let go of."""
 
     def __init__(self, *pieces: bytes) -> None:
         self._pieces = iter(pieces)
@@ -216,7 +216,7 @@ class Chunks:
             raise StopAsyncIteration from None
 
     def call_off(self) -> None:
-        raise AssertionError("nobody asked for that")
+        raise AssertionError("that was not asked for")
 
     async def aclose(self) -> None:
         self.is_closed = True
@@ -238,7 +238,7 @@ async def test_a_large_answer_to_a_repeated_call_is_read_and_judged_whole() -> N
     assert chunks.is_closed
 
 
-async def test_answers_that_nobody_reads_are_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answers_that_are_not_read_are_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unfinished, "ANSWER_BYTES_MAX", 3)
     failed, endless = Chunks(b"502"), Chunks(b"1234", b"5678")
     call = Outcomes(UpstreamAnswer(502, [], stream=failed), UpstreamAnswer(200, [], stream=endless), OK)

@@ -108,7 +108,7 @@ class Chaos:
 
 
 async def live_through_chaos(count: int, seed: int) -> None:
-    """Hours of misfortune; whenever it ends, somebody leads again soon."""
+    """Hours of misfortune; whenever it ends, a node leads again soon."""
     random = Random(f"{count} {seed}")
     async with cluster(count, seed=seed) as nodes:
         chaos = Chaos(nodes, random)

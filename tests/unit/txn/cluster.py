@@ -175,7 +175,7 @@ class Port:
 
 
 class Observer:
-    """Watches who decides: nobody else may in the same term, nor at the same moment."""
+    """Watches which node decides: no other may in the same term, nor at the same moment."""
 
     def __init__(self, network: Network) -> None:
         self._network = network

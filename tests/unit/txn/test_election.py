@@ -89,7 +89,7 @@ async def test_a_leader_without_a_quorum_stops_deciding_within_one_lease() -> No
 
 
 @simulated
-async def test_without_a_quorum_nobody_leads() -> None:
+async def test_without_a_quorum_no_node_leads() -> None:
     async with cluster(3) as nodes:
         leader = await nodes.elected()
         for node in nodes.followers():

@@ -76,7 +76,7 @@ def test_only_the_leader_of_this_term_renews_and_only_in_time(who: str, term: in
         renew(vote(FREE, A, 1), who, term, now_ms)
 
 
-def test_a_release_of_somebody_else_is_refused() -> None:
+def test_a_release_by_another_node_is_refused() -> None:
     with pytest.raises(TcLeaseActive):
         vote(FREE, A, 1).released(B, term=1, now_ms=0)
     with pytest.raises(TcLeaseActive):
@@ -97,7 +97,7 @@ def test_old_news_of_a_leader_changes_nothing() -> None:
     assert follow(current, B, 6, expires_at_ms=0) == current
 
 
-def test_after_a_restart_a_followed_leader_comes_back_with_its_term_and_nobody_else_does() -> None:
+def test_after_a_restart_a_followed_leader_comes_back_with_its_term_and_no_other_does() -> None:
     restarted = LeaderLease.free(renew(vote(FREE, A, 5), A, 5).durable_term)
 
     assert vote(restarted, A, 5).leader_id == A
@@ -120,7 +120,7 @@ TERMS = st.integers(1, 3)
 
 
 class Peers(RuleBasedStateMachine):
-    """Three peers, any events in any order, restarts too: nobody is followed by two quorums in one term."""
+    """Three peers, any events in any order, restarts too: no two leaders are followed by quorums in one term."""
 
     @initialize()
     def start(self) -> None:
@@ -195,7 +195,7 @@ class Peers(RuleBasedStateMachine):
             assert len(quorums) <= 1, f"term {term}: {quorums}"
 
     @invariant()
-    def nobody_followed_two_in_one_term(self) -> None:
+    def no_peer_followed_two_in_one_term(self) -> None:
         for term, followers in self.followers.items():
             followed = [peer for peers in followers.values() for peer in peers]
             assert len(followed) == len(set(followed)), f"term {term}: {followers}"

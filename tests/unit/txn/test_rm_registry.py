@@ -67,7 +67,7 @@ async def test_a_registration_reaches_every_member(registry: RmRegistry, members
     assert members.changes == [(B, "register"), (C, "register")]
 
 
-async def test_a_replica_tells_nobody(registry: RmRegistry, members: FakeMembers) -> None:
+async def test_a_replica_tells_no_one(registry: RmRegistry, members: FakeMembers) -> None:
     await register(registry, is_replica=True)
 
     assert await registry.endpoints("one") == ("https://n",)

@@ -27,7 +27,7 @@ from holdfast.txn.layers import Layers
 
 
 class StatePart:
-    """What state brings into an app."""
+    """What state adds to an app."""
 
     internal_routers: Sequence[ExpressRouter] = ()
 

@@ -31,12 +31,12 @@ class AttachmentMetrics:
 
 
 class RetentionMetrics:
-    """What went because nobody used it."""
+    """What was removed because it was not used."""
 
     def __init__(self, registry: Registry) -> None:
         self.documents = registry.counter(
             "holdfast.retention.documents.removed",
-            "Documents that were removed because nobody used their key.",
+            "Documents that were removed because their key was not used.",
         ).labels()
         self.freed_bytes = registry.counter(
             "holdfast.retention.freed.bytes",

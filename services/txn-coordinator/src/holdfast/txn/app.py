@@ -22,7 +22,7 @@ from holdfast.txn.settings import TxnSettings
 
 
 class TxnPart:
-    """What the coordinator brings into an app."""
+    """What the coordinator adds to an app."""
 
     def __init__(self, settings: PlaneSettings, registry: Registry) -> None:
         self._settings = settings

@@ -98,9 +98,9 @@ class Turn:
         self.spent_s = 0.0
 
     def is_over(self, budget_s: float) -> bool:
-        """Whether this turn has no time left for new work; its first piece is always taken, so nobody starves."""
+        """Whether this turn has no time left for new work; its first piece is always taken, so no group starves."""
         if not self._is_watched:
-            # Nobody saw this turn begin: what the thread did since the last one that was watched does not count.
+            # The begin of this turn was not seen: what the thread did since the last one that was watched does not count.
             self._is_watched = True
             self.begin()
         self._is_asked_for = True
@@ -252,7 +252,7 @@ class Admission:
 
 
 async def _refuse_next_turn(refusal: Throttled) -> None:
-    """Answers that go out at once bring the next requests into the same turn, which then may never end."""
+    """Answers that go out at once are followed by the next requests in the same turn, which then may never end."""
     await asyncio.sleep(0)
     raise refusal
 

@@ -30,7 +30,7 @@ from holdfast.txn.protocol.access import TcAccess
 
 
 def create_split_app(settings: GatewaySettings, parts: Sequence[Part[Layers]] = ()) -> FastAPI:
-    """`parts` bring routes beside those of the plane; what is behind them runs elsewhere."""
+    """`parts` add routes to those of the plane; their layers run in other processes."""
     drain = Drain()
     registry = Registry()
     peers = Peers(settings, Role.GATEWAY, registry)
@@ -95,15 +95,15 @@ class ProxiedRoutes:
         )
 
     def routers(self, declared: Iterable[ExpressRouter]) -> list[ExpressRouter]:
-        """These routes, served elsewhere."""
+        """These routes, proxied to their services."""
         routers: list[ExpressRouter] = []
         for router in declared:
-            passed_on = ExpressRouter()
-            passed_on.routes = [self._ends.ended(self._passage(route).route()) for route in router.routes]
-            routers.append(passed_on)
+            proxied = ExpressRouter()
+            proxied.routes = [self._ends.ended(self._proxied(route).route()) for route in router.routes]
+            routers.append(proxied)
         return routers
 
-    def _passage(self, route: Route) -> ProxiedRoute:
+    def _proxied(self, route: Route) -> ProxiedRoute:
         traits, service = route.traits, route.traits.service
         if service is None or traits.permission is Permission.INTERNAL:
             raise ValueError(f"{route.path}: a gateway serves routes for clients that name their service")

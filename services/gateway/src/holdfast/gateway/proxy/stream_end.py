@@ -1,6 +1,6 @@
 """Proxied streams that would not end by themselves end when the gateway drains, as in the plane in one process.
 
-Who still waits for an answer is sent elsewhere. A stream ends behind its last whole message or event: a subscription
+A request that still waits for its answer is refused as draining. A stream ends behind its last whole message or event: a subscription
 with its closing delimiter, as if its service had ended it. The call behind is cancelled either way.
 """
 
@@ -100,7 +100,7 @@ class EndedChunks(AsyncIterator[bytes]):
 
 
 def ending_of(headers: Sequence[Header]) -> Ending:
-    """Services send the delimiter behind a message at once, and nobody who writes messages can guess a boundary."""
+    """Services send the delimiter behind a message at once, and no writer of messages can guess a boundary."""
     content_type = next((value for name, value in headers if name == b"content-type"), b"")
     kind, _, boundary = content_type.partition(b"; boundary=")
     if kind == b"multipart/related":

@@ -77,7 +77,7 @@ def is_failure(answer: UpstreamAnswer) -> bool:
 
 
 async def collected(answer: UpstreamAnswer) -> UpstreamAnswer:
-    """The answer with its whole body: nobody may be left to read a stream, which would keep its connection for ever."""
+    """The answer with its whole body: the client that would read a stream may be gone, which would keep its connection for ever."""
     if answer.stream is None:
         return answer
     pieces: list[bytes] = []

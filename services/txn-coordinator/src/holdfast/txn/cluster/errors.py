@@ -31,7 +31,7 @@ class TcNotLeader(LeaderRefusal):
 
 
 class TcLeaseActive(LeaderRefusal):
-    """The leader's lease is held by somebody else, or under another term."""
+    """The leader's lease is held by another node, or under another term."""
 
     code, status = "tc_lease_active", 409
 

@@ -71,7 +71,7 @@ class Lead:
             await self._decisions.decide(txn_id, ask._replace(term=self._leader().term))
 
     async def replay(self, txn_id: str) -> State:
-        """Apply what is recorded again; what nobody ended in its time, only the leader ends."""
+        """Apply what is recorded again; a transaction whose time is over is ended by the leader only."""
         if not self.is_clustered:
             return await self._decisions.replay(txn_id)
         term = self._leadership.term()
@@ -82,7 +82,7 @@ class Lead:
         return state if members is None else await self._follow(txn_id, State.ROLLBACK, members)
 
     async def resume(self, due: Due) -> None:
-        """For the sweep: only the leader ends what nobody ended; the others ask it, and hand over what they know."""
+        """For the sweep: only the leader ends a transaction whose time is over; the others ask it, and hand over what they know."""
         term = self._leadership.term() if self.is_clustered else 0
         if term is not None:
             await self._decisions.resume(due, term=term)

@@ -96,7 +96,7 @@ def _tls(settings: PlaneSettings, role: Role) -> ssl.SSLContext:
     if not settings.is_mtls_on:
         return _public_context()
     path = settings.bundle
-    if role is Role.CLIENT:  # Where nobody checks them, the server's own will do.
+    if role is Role.CLIENT:  # Where certificates are not checked, the server's own will do.
         path = find_client_bundle(settings.tc_client_bundle, settings.config_dir) or path
     context = client_context(read_bundle(path))
     more = pem_of(read_trust(settings.tc_trust_dir))

@@ -129,7 +129,7 @@ def _refusal(answer: PeerAnswer, endpoint: str, body: dict[str, object]) -> str:
     if answer.is_ok and answer.text("state") == body["state"]:
         return ""
     if answer.is_ok or code == "txn_conflict":
-        # Two decisions on one transaction: nothing can be done about it here, and nobody may overlook it.
+        # Two decisions on one transaction: nothing can be done about it here, so it has to be seen in the log.
         _log.error(
             "txn.fanout.conflict",
             endpoint=endpoint,

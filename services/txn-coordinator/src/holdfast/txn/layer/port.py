@@ -74,7 +74,7 @@ class Decider(Protocol):
         ...
 
     def end(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
-        """The same for a lease that belongs to no transaction of several: nobody will ask for it, so nothing is
+        """The same for a lease that belongs to no transaction of several: no one can ask for its outcome, so nothing is
         recorded."""
         ...
 

@@ -75,7 +75,7 @@ class TxnRecord(_message.Message):
     due_at_ms: _builtins.int
     """Where it stands in ("txndue", due_at_ms, id)."""
     tries: _builtins.int
-    """Attempts to bring the decision to everybody."""
+    """Attempts to deliver the decision."""
     @_builtins.property
     def participants(self) -> _containers.RepeatedCompositeFieldContainer[Global___TxnParticipant]: ...
     def __init__(
@@ -183,7 +183,7 @@ Global___TcMember: _TypeAlias = TcMember  # noqa: Y015
 
 @_typing.final
 class TcResourceManager(_message.Message):
-    """("sys", "tc-rm", backend hash): where decisions for one store are brought to."""
+    """("sys", "tc-rm", backend hash): where decisions for one store are delivered to."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -1,4 +1,4 @@
-"""The rules of decisions: who takes part, and which decision counts. Pure; the caller brings records and time.
+"""The rules of decisions: who takes part, and which decision counts. Pure; records and time are arguments.
 
 nothing --pending--> pending --commit | rollback, or its time is over--> decided --applied everywhere--> marker
    '------------------------commit | rollback------------------------------^

@@ -84,7 +84,7 @@ class MutationService:
                 content = await self._change_here(member, seen, mutations)
             else:
                 async with self._large:
-                    content = await self._change_elsewhere(member, seen, mutations)
+                    content = await self._change_in_process(member, seen, mutations)
             view = await self._state.replace(member, claim, seen, content, is_hidden)
             if view is not None:
                 return Mutated(view, read_bytes, content)
@@ -101,7 +101,7 @@ class MutationService:
             raise DocumentTooLarge(f"the document would be larger than {self._bytes_max} bytes")
         return await self._state.content_of(member, changed)
 
-    async def _change_elsewhere(self, member: Member, seen: View, mutations: Mutations) -> Content:
+    async def _change_in_process(self, member: Member, seen: View, mutations: Mutations) -> Content:
         assert seen.content is not None
         document = self._state.open_content(member, seen.content)
         changed = mutated(document, mutations.expressions, now_ns=mutations.now_ns, bytes_max=self._bytes_max)

@@ -59,7 +59,7 @@ class IndexBuilder:
             yield
 
     async def prepare(self) -> None:
-        """If the entries of this store were made in another way, or nobody knows how, all of them are made again."""
+        """If the entries of this store were made in another way, or it is not known how, all of them are made again."""
         if await self._store.view(self._states.format) == self._index.terms.format:
             return
         namespaces = await self._used_namespaces()
@@ -71,23 +71,23 @@ class IndexBuilder:
 
         await self._store.transact(done)
 
-    async def settle(self) -> None:
+    async def catch_up(self) -> None:
         """Do all the work there is now."""
         await self._build_all()
-        await self._summarizer.settle()
+        await self._summarizer.catch_up()
 
     async def _build_all(self) -> None:
         after = ""
         while True:
-            names, after = await self._store.view(partial(self._states.unsettled, after=after))
+            names, after = await self._store.view(partial(self._states.working, after=after))
             for namespace in names:
-                await self._settle(namespace)
+                await self._finish_phase(namespace)
             if not after:
                 return
 
     # -- the tasks
 
-    async def _catch_up(self) -> None:
+    async def _prepare_and_build(self) -> None:
         await self.prepare()
         await self._build_all()
 
@@ -98,7 +98,7 @@ class IndexBuilder:
                 async with self._store.watch(*self._states.bounds()) as changes:
                     # Whatever was missed before, the store says what there is to do.
                     self._summarizer.look_again()
-                    await self._catch_up()
+                    await self._prepare_and_build()
                     backoff, is_failing = Backoff(None), False
                     async for events in changes:
                         pending = [(event, pending_member(event.key)) for event in events]
@@ -106,14 +106,14 @@ class IndexBuilder:
                             if member is not None and event.record is not None:
                                 self._summarizer.noticed(member)
                         if any(member is None for _, member in pending):
-                            await self._catch_up()
+                            await self._prepare_and_build()
             except StorageError as error:
                 if not is_failing:  # One line for an outage, however long it lasts.
                     warn_unless_told(_log, "index.build.failed", error)
                 is_failing = True
                 await backoff.pause()
 
-    async def _settle(self, namespace: str) -> None:
+    async def _finish_phase(self, namespace: str) -> None:
         self._metrics.working.inc()
         try:
             _log.info("index.build.started", namespace=namespace)
@@ -142,7 +142,7 @@ class IndexBuilder:
         if state.phase != IndexState.CLEARING:
             return
         prefix = index_prefix(namespace)
-        # In this phase nobody writes entries, so what is read here is all there is.
+        # In this phase no writer adds entries, so what is read here is all there is.
         records = tx.range(prefix, prefix + _END, limit=STEP_WRITES)
         for record in records:
             tx.delete(record.key)
@@ -161,7 +161,7 @@ class IndexBuilder:
 
     def _add(self, tx: Transaction, namespace: str, after_key: str, keys: list[bytes]) -> int:
         """Index these documents, as many as fit into a step. Those published since the phase began are in already:
-        writing them again changes nothing, and nobody has to wait for more of them."""
+        writing them again changes nothing, and no writer has to wait for more of them."""
         state = self._states.get(tx, namespace)
         progress = self._states.progress(tx, namespace)
         if state.phase != IndexState.BUILDING or progress.after_key != after_key:

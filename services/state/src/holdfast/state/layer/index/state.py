@@ -64,7 +64,7 @@ class IndexStates:
     def put_progress(self, tx: Transaction, namespace: str, progress: IndexProgress) -> None:
         PROGRESS.put(tx, progress, namespace)
 
-    def unsettled(self, view: View, after: str) -> tuple[list[str], str]:
+    def working(self, view: View, after: str) -> tuple[list[str], str]:
         """Namespaces whose phase has work to do, from one page of all states, and where the next page begins."""
         start = next_key(STATES.key(_STATE, after)) if after else None
         rows = STATES.range(view, _STATE, limit=_PAGE_NAMESPACES, start=start)
@@ -72,7 +72,7 @@ class IndexStates:
         return names, str(rows[-1].parts[1]) if len(rows) == _PAGE_NAMESPACES else ""
 
     def format(self, view: View) -> str:
-        """How the entries of this store were made; empty: nobody knows."""
+        """How the entries of this store were made; empty: not known."""
         found = FORMATS.get(view, _FORMAT)
         return "" if found is None else found.name
 

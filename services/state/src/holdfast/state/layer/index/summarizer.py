@@ -86,7 +86,7 @@ class Summarizer:
                     self.look_again()  # What was being worked on is pending in the store, and nowhere else.
                     await asyncio.sleep(_RETRY_S * random.uniform(0.5, 1.5))
 
-    async def settle(self) -> None:
+    async def catch_up(self) -> None:
         """Make every summary that is pending now."""
         async with aclosing(self._process):
             while members := await self._summaries.wanted(None, 1):

@@ -89,7 +89,7 @@ class IndexWriter:
     def _difference(
         self, change: Change, left: int, *, is_built: bool
     ) -> tuple[frozenset[bytes], frozenset[bytes]]:
-        """What is to be added and removed. Before the index is built, nobody knows what of the old is there."""
+        """What is to be added and removed. Before the index is built, it is not known what of the old is there."""
         old, new = (
             self._entries(change.member.key, change.before),
             self._entries(change.member.key, change.after),

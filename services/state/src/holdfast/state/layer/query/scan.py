@@ -14,7 +14,7 @@ PAGE_DOCUMENTS = 64
 
 
 class Candidate(NamedTuple):
-    """A key that may match. `is_sure`: it does, so that nobody has to look at its document."""
+    """A key that may match. `is_sure`: it does, and its document need not be read."""
 
     key: str
     document: Document | None

@@ -8,5 +8,5 @@ DIAGNOSTICS_PREFIX: Final = "lockd-diagnostics/"
 
 
 def is_visible(key: str, document: Document) -> bool:
-    """Whether there is a document that nobody has hidden."""
+    """Whether there is a document that is not hidden."""
     return bool(document.etag) and not document.is_hidden and not key.startswith(DIAGNOSTICS_PREFIX)

@@ -69,7 +69,7 @@ class Ballot:
         quorum: int,
         on_quorum: Callable[[], None] | None = None,
     ) -> bool:
-        """Nobody leads against its own word, so this node asks itself first."""
+        """No node leads without its own vote, so this node asks itself first."""
         if not await ask(self._node.endpoint):
             return False
         count = 1

@@ -3,7 +3,7 @@
     free --acquire--> voted --renew--> followed --release or time--> free, the term stays
                       voted --release or time--> free, the term falls back to the last one followed
 
-A vote that never became a leader does not burn its term. A peer that once followed somebody in a term follows nobody
+A vote that never became a leader does not burn its term. A peer that once followed a leader in a term follows no other
 else in it, not even after a restart, and a leader counts only peers that follow it: for two leaders of one term there
 would have to be a peer that followed both.
 """
@@ -29,7 +29,7 @@ class LeaderLease:
 
     @classmethod
     def free(cls, term: Term) -> "LeaderLease":
-        """Nobody's, after this term: what a node begins with, having read the term from its store."""
+        """Held by no one, after this term: what a node begins with, having read the term from its store."""
         return cls(term=term.number, observed=term)
 
     @property

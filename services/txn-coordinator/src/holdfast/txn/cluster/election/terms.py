@@ -11,7 +11,7 @@ _KIND = "tc-term"
 
 
 class Term(NamedTuple):
-    """A term, and who was followed in it; nobody if this node only voted."""
+    """A term, and the leader that was followed in it; none if this node only voted."""
 
     number: int = 0
     leader_id: str = ""

@@ -1,6 +1,6 @@
 """Who belongs to the cluster: this node says so again and again, hears the others, and tells the election.
 
-Nobody speaks for another: an identity comes from the certificate a node shows, and it announces only itself.
+No node speaks for another: an identity comes from the certificate a node shows, and it announces only itself.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Whatever a service answers arrives through the gateway as it is; who hangs up in front, hangs up behind."""
+"""Answers of a service arrive through the gateway as they are; a client that hangs up ends the call behind."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ WAYS = pytest.mark.parametrize(
 
 
 def whole(answer: bytes) -> bytes:
-    """An answer with its chunks put together: where a chunk ends is nobody's business."""
+    """An answer with its chunks put together: where a chunk ends does not count."""
     head, _, body = masked(answer).partition(b"\r\n\r\n")
     if b"\r\ntransfer-encoding: chunked" not in head:
         return head + b"\r\n\r\n" + body
@@ -220,7 +220,7 @@ async def test_a_client_that_hangs_up_in_the_middle_of_an_upload_ends_it_behind(
             await streams.cancelled.wait()
 
 
-async def test_a_download_that_nobody_reads_is_held_back_all_the_way() -> None:
+async def test_a_download_that_is_not_read_is_held_back_all_the_way() -> None:
     streams = Streams()
     async with both(streams) as (_, gateway):
         reader, writer = await gateway.connect()

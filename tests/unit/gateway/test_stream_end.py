@@ -1,4 +1,4 @@
-"""Where a passed stream may end, wherever its chunks are cut."""
+"""Where a proxied stream may end, wherever its chunks are cut."""
 
 import asyncio
 from collections.abc import AsyncIterator
