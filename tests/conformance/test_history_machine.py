@@ -1,27 +1,21 @@
 """A random walk that reads, writes and compacts, compared with a list of every state the store ever had."""
 
-import asyncio
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     invariant,
-    precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from holdfast.storage.errors import Compacted, FutureRevision, StorageError
 from holdfast.storage.local import key_filter, past
-from holdfast.storage.port import Batch, Record, Store
-from tests.conformance.backends import SMALL, Backend, memory_backend, postgres_backend
-from tests.conformance.test_machine import BATCHES, KEYS, DiskFolders
+from holdfast.storage.port import Batch, Record
+from tests.conformance.backends import Backend, memory_backend, postgres_backend
+from tests.conformance.machine import BATCHES, KEYS, BackendMachine, DiskFolders, walk
 
 # Around what exists: also one before the first revision, and two that are not reached yet.
 FRACTIONS = st.integers(0, 1000)
@@ -61,29 +55,10 @@ class States:
         return Compacted if revision < self.compacted else None
 
 
-class HistoryMachine(RuleBasedStateMachine):
-    """Rules are steps of a client; `crash` is the machine's."""
-
+class HistoryMachine(BackendMachine):
     def __init__(self, open_next: Callable[[], Backend], crash_copy: Callable[[], Backend] | None) -> None:
-        super().__init__()
-        self.runner = asyncio.Runner()
-        self.backend = open_next()
-        self.crash_copy = crash_copy
+        super().__init__(open_next, crash_copy)
         self.states = States()
-        self.opened: AbstractAsyncContextManager[Store] | None = None
-        self.open()
-
-    def run(self, coroutine: Any) -> Any:
-        return self.runner.run(coroutine)
-
-    def open(self) -> None:
-        self.opened = self.backend.open(SMALL)
-        self.store: Store = self.run(self.opened.__aenter__())
-
-    def close(self) -> None:
-        assert self.opened is not None
-        self.run(self.opened.__aexit__(None, None, None))
-        self.opened = None
 
     @rule(batch=BATCHES)
     def commit(self, batch: Batch) -> None:
@@ -145,21 +120,6 @@ class HistoryMachine(RuleBasedStateMachine):
             with pytest.raises(refusal):
                 self.run(self.store.compact(revision))
 
-    @precondition(lambda self: self.backend.is_durable)
-    @rule()
-    def reopen(self) -> None:
-        self.close()
-        self.open()
-
-    @precondition(lambda self: self.crash_copy is not None)
-    @rule()
-    def crash(self) -> None:
-        assert self.crash_copy is not None
-        backend = self.crash_copy()  # What a kill leaves on the disk at this moment.
-        self.close()
-        self.backend = backend
-        self.open()
-
     @invariant()
     def positions_are_those_of_the_model(self) -> None:
         assert self.store.revision == self.states.newest
@@ -168,27 +128,13 @@ class HistoryMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if self.opened is not None:
             self.run(self.read_everything())
-            self.close()
-        self.runner.close()
+        super().teardown()
 
     async def read_everything(self) -> None:
         for revision in range(self.states.compacted, self.states.newest + 1):
             state = self.states.by_revision[revision]
             found = await self.store.range(b"", None, limit=100, at_revision=revision)
             assert found == [state[key] for key in sorted(state)]
-
-
-def walk(machine: Callable[[], HistoryMachine], examples: int) -> None:
-    # Hypothesis takes any callable that makes a machine; its types know only of classes.
-    run_state_machine_as_test(
-        cast("type[HistoryMachine]", machine),
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=30,
-            deadline=None,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-        ),
-    )
 
 
 @pytest.fixture(params=["whole", "paged"])
@@ -207,7 +153,7 @@ def pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_the_past_in_memory_is_what_the_model_remembers(encrypted: bool) -> None:
-    walk(lambda: HistoryMachine(lambda: memory_backend(encrypted=encrypted), None), 50)
+    walk(lambda: HistoryMachine(lambda: memory_backend(encrypted=encrypted), None), 50, steps=30)
 
 
 @pytest.mark.usefixtures("pages")
@@ -215,7 +161,7 @@ def test_the_past_in_memory_is_what_the_model_remembers(encrypted: bool) -> None
 def test_the_past_on_disk_is_what_the_model_remembers(tmp_path: Path, encrypted: bool) -> None:
     folders = DiskFolders(tmp_path, encrypted=encrypted)
 
-    walk(lambda: HistoryMachine(folders.fresh, folders.crashed), 10)
+    walk(lambda: HistoryMachine(folders.fresh, folders.crashed), 10, steps=30)
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
@@ -225,7 +171,7 @@ def test_the_past_on_postgres_is_what_the_model_remembers(postgres_url: str, enc
     def fresh() -> Backend:
         return postgres_backend(f"{postgres_url}_{next(walks)}", encrypted=encrypted)
 
-    walk(lambda: HistoryMachine(fresh, None), 6)
+    walk(lambda: HistoryMachine(fresh, None), 6, steps=30)
 
 
 @pytest.mark.long
@@ -235,5 +181,5 @@ def test_the_past_on_postgres_is_what_the_model_remembers(postgres_url: str, enc
 def test_the_past_is_what_the_model_remembers_for_long(tmp_path: Path, encrypted: bool) -> None:
     folders = DiskFolders(tmp_path, encrypted=encrypted)
 
-    walk(lambda: HistoryMachine(lambda: memory_backend(encrypted=encrypted), None), 1000)
-    walk(lambda: HistoryMachine(folders.fresh, folders.crashed), 200)
+    walk(lambda: HistoryMachine(lambda: memory_backend(encrypted=encrypted), None), 1000, steps=30)
+    walk(lambda: HistoryMachine(folders.fresh, folders.crashed), 200, steps=30)

@@ -1,37 +1,21 @@
 """A random walk over every backend, compared step by step with a dict; on disk it crashes and opens again on the way."""
 
 import asyncio
-import shutil
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
-    RuleBasedStateMachine,
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from holdfast.storage.errors import Conflict
-from holdfast.storage.port import ABSENT, Batch, Event, Record, Store, Transaction
-from tests.conformance.backends import SMALL, Backend, disk_backend, memory_backend, postgres_backend
-
-KEYS = st.sampled_from([b"", b"a", b"a\x00", b"ab", b"b", b"c\xff", b"\xff"])
-VALUES = st.binary(max_size=20)
-COPIES_MAX = 10
-
-
-def make_batch(puts: dict[bytes, bytes], deletes: set[bytes]) -> Batch:
-    return Batch(puts=puts, deletes=deletes - puts.keys())
-
-
-BATCHES = st.builds(make_batch, st.dictionaries(KEYS, VALUES, max_size=4), st.sets(KEYS, max_size=2))
+from holdfast.storage.port import ABSENT, Batch, Event, Record, Transaction
+from tests.conformance.backends import Backend, memory_backend, postgres_backend
+from tests.conformance.machine import BATCHES, KEYS, BackendMachine, DiskFolders, walk
 
 
 class Model:
@@ -72,30 +56,10 @@ class Model:
         return [event for event in self.events if event.revision > revision]
 
 
-class StoreMachine(RuleBasedStateMachine):
-    """Rules are steps of a client; `crash` is the machine's."""
-
+class StoreMachine(BackendMachine):
     def __init__(self, open_next: Callable[[], Backend], crash_copy: Callable[[], Backend] | None) -> None:
-        super().__init__()
-        self.runner = asyncio.Runner()
-        self.backend = open_next()
-        self.crash_copy = crash_copy
+        super().__init__(open_next, crash_copy)
         self.model = Model()
-        self.opened: AbstractAsyncContextManager[Store] | None = None
-        self.open()
-        self.first_revision = self.store.revision
-
-    def run(self, coroutine: Any) -> Any:
-        return self.runner.run(coroutine)
-
-    def open(self) -> None:
-        self.opened = self.backend.open(SMALL)
-        self.store: Store = self.run(self.opened.__aenter__())
-
-    def close(self) -> None:
-        assert self.opened is not None
-        self.run(self.opened.__aexit__(None, None, None))
-        self.opened = None
 
     @rule(batch=BATCHES, right=st.sets(KEYS, max_size=3), wrong=st.none() | KEYS)
     def commit(self, batch: Batch, right: set[bytes], wrong: bytes | None) -> None:
@@ -163,21 +127,6 @@ class StoreMachine(RuleBasedStateMachine):
 
         assert sorted(self.run(replay())) == sorted(wanted)
 
-    @precondition(lambda self: self.backend.is_durable)
-    @rule()
-    def reopen(self) -> None:
-        self.close()
-        self.open()
-
-    @precondition(lambda self: self.crash_copy is not None)
-    @rule()
-    def crash(self) -> None:
-        assert self.crash_copy is not None
-        backend = self.crash_copy()  # What a kill leaves on the disk at this moment.
-        self.close()
-        self.backend = backend
-        self.open()
-
     @invariant()
     def shows_what_the_model_shows(self) -> None:
         async def everything() -> list[Record]:
@@ -186,70 +135,20 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.run(everything()) == [self.model.records[key] for key in sorted(self.model.records)]
         assert self.store.revision >= self.model.revision
 
-    def teardown(self) -> None:
-        if self.opened is not None:
-            self.close()
-        self.runner.close()
-
-
-def walk(machine: Callable[[], StoreMachine], examples: int) -> None:
-    # Hypothesis takes any callable that makes a machine; its types know only of classes.
-    run_state_machine_as_test(
-        cast("type[StoreMachine]", machine),
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=25,
-            deadline=None,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-        ),
-    )
-
-
-class DiskFolders:
-    """A new folder for each walk and each crash."""
-
-    def __init__(self, root: Path, *, encrypted: bool) -> None:
-        self._root = root
-        self._encrypted = encrypted
-        self._count = 0
-
-    def fresh(self) -> Backend:
-        self._count += 1
-        return disk_backend(self._root / str(self._count), encrypted=self._encrypted)
-
-    def crashed(self) -> Backend:
-        source = self._root / str(self._count)
-        self._count += 1
-        target = self._root / str(self._count)
-        _copy_living(source, target)
-        return disk_backend(target, encrypted=self._encrypted)
-
-
-def _copy_living(source: Path, target: Path) -> None:
-    """The journal prepares files and the engine removes some in the background: a copy that missed one is made again."""
-    for _ in range(COPIES_MAX):
-        try:
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("allocating.*", "*.spare"))
-        except (shutil.Error, FileNotFoundError):
-            shutil.rmtree(target)
-        else:
-            return
-    raise AssertionError(f"{source} never held still")
-
 
 def test_memory_behaves_like_the_model() -> None:
-    walk(lambda: StoreMachine(memory_backend, None), 60)
+    walk(lambda: StoreMachine(memory_backend, None), 60, steps=25)
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_disk_behaves_like_the_model_also_over_crashes(tmp_path: Path, encrypted: bool) -> None:
     folders = DiskFolders(tmp_path, encrypted=encrypted)
 
-    walk(lambda: StoreMachine(folders.fresh, folders.crashed), 25)
+    walk(lambda: StoreMachine(folders.fresh, folders.crashed), 25, steps=25)
 
 
 def test_postgres_behaves_like_the_model(postgres_url: str) -> None:
-    walk(postgres_machines(postgres_url), 8)
+    walk(postgres_machines(postgres_url), 8, steps=25)
 
 
 @pytest.mark.long
@@ -259,11 +158,11 @@ def test_every_backend_behaves_like_the_model_for_long(kind: str, tmp_path: Path
     folders = DiskFolders(tmp_path, encrypted=kind == "disk-encrypted")
     match kind:
         case "mem":
-            walk(lambda: StoreMachine(memory_backend, None), 1000)
+            walk(lambda: StoreMachine(memory_backend, None), 1000, steps=25)
         case "postgres":
-            walk(postgres_machines(postgres_url), 100)
+            walk(postgres_machines(postgres_url), 100, steps=25)
         case _:
-            walk(lambda: StoreMachine(folders.fresh, folders.crashed), 300)
+            walk(lambda: StoreMachine(folders.fresh, folders.crashed), 300, steps=25)
 
 
 def postgres_machines(url: str) -> Callable[[], StoreMachine]:
