@@ -138,13 +138,16 @@ class Follower:
                 async with asyncio.timeout(self._poll_interval_s * random.uniform(0.8, 1.0)):
                     await self._has_news.wait()
             self._has_news.clear()
-            try:
-                await self._catch_up()
-            except Compacted as error:
-                self._start_over(error)
-            except StorageError as error:
-                self._cache.lost()
-                _log.debug("watches wait for PostgreSQL: %s", error.detail)
+            await self._look()
+
+    async def _look(self) -> None:
+        try:
+            await self._catch_up()
+        except Compacted as error:
+            self._start_over(error)
+        except StorageError as error:
+            self._cache.lost()
+            _log.debug("watches wait for PostgreSQL: %s", error.detail)
 
     async def _catch_up(self) -> None:
         if not self._needs_events:
