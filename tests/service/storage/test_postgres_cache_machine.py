@@ -277,8 +277,11 @@ def test_two_stores_with_caches_behave_like_the_model_for_long(postgres_url: str
 def test_events_that_never_come_cost_conflicts_and_nothing_else(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RecordCache, "changed", lambda *_: None)
-    monkeypatch.setattr(RecordCache, "passed", lambda *_: None)
+    def dropped(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(RecordCache, "changed", dropped)
+    monkeypatch.setattr(RecordCache, "passed", dropped)
 
     figures = walk(postgres_url, 15)
 
