@@ -1,15 +1,21 @@
-"""What a call costs on a database: one round trip for all that it reads, one for the commit."""
+"""What a call costs on a database: the commit, and one round trip before it for what the cache does not have."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
 from holdfast.common.clock import SystemClock
+from holdfast.leases.layer.errors import Waiting
+from holdfast.leases.layer.grant import Grant
+from holdfast.leases.layer.records import LEASES
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch
+from holdfast.storage.postgres.cache import GUESS_AFTER
 from holdfast.storage.postgres.store import PostgresStore, open_postgres
 from holdfast.storage.transact import Fetched, Missing
-from tests.unit.leases.test_service import A, Plane, open_plane
+from holdfast.txn.layer.port import Member
+from tests.unit.leases.test_service import A, B, Plane, open_plane
 
 
 class Trips:
@@ -48,17 +54,144 @@ async def plane(store: PostgresStore) -> AsyncIterator[Plane]:
         yield opened
 
 
-async def test_acquire_update_and_release_fetch_once_and_commit_once(
+async def cycle(trips: Trips, plane: Plane, member: Member) -> list[list[str]]:
+    """What acquire, update and release of a key cost."""
+    grants: list[Grant] = []
+
+    async def acquire() -> None:
+        grants.append(await plane.acquire(member))
+
+    return [
+        await trips.of(acquire),
+        await trips.of(lambda: plane.update(member, grants[0], b'{"n":1}')),
+        await trips.of(lambda: plane.release(member, grants[0])),
+    ]
+
+
+async def joint_cycle(trips: Trips, plane: Plane, number: int) -> list[list[str]]:
+    """What a transaction over two new keys costs: acquire twice, update twice, release of both by one of them."""
+    one, other = A._replace(key=f"one {number}"), A._replace(key=f"other {number}")
+    grants: list[Grant] = []
+
+    async def acquire(member: Member, txn_id: str = "") -> None:
+        grants.append(await plane.acquire(member, txn_id=txn_id))
+
+    return [
+        await trips.of(lambda: acquire(one)),
+        await trips.of(lambda: acquire(other, grants[0].txn_id)),
+        await trips.of(lambda: plane.update(one, grants[0], b'{"n":1}')),
+        await trips.of(lambda: plane.update(other, grants[1], b'{"n":1}')),
+        await trips.of(lambda: plane.release(one, grants[0])),
+    ]
+
+
+async def warm_up(trips: Trips, plane: Plane) -> None:
+    """Keys that were new one after the other, until the next one is expected to be new as well."""
+    for number in range(GUESS_AFTER):
+        await cycle(trips, plane, A._replace(key=f"warm {number}"))
+
+
+COMMIT, FETCHED = ["commit"], ["fetch", "commit"]
+
+
+async def test_what_is_not_known_yet_is_fetched_once_and_committed_once(
     store: PostgresStore, plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trips = Trips(store, monkeypatch)
-    grant = await plane.acquire(A)
-    await plane.release(A, grant)  # The key exists from now on.
 
-    acquired = await trips.of(lambda: plane.acquire(A._replace(key="new")))
-    grant = await plane.acquire(A)
-    updated = await trips.of(lambda: plane.update(A, grant, b'{"n":1}'))
-    released = await trips.of(lambda: plane.release(A, grant))
-    acquired_again = await trips.of(lambda: plane.acquire(A))
+    first = await cycle(trips, plane, A)
 
-    assert [acquired, updated, released, acquired_again] == [["fetch", "commit"]] * 4
+    assert first == [FETCHED, FETCHED, FETCHED]
+
+
+async def test_a_key_that_was_used_here_costs_one_commit_a_call(
+    store: PostgresStore, plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips = Trips(store, monkeypatch)
+    await warm_up(trips, plane)
+    await cycle(trips, plane, A)
+
+    again = await cycle(trips, plane, A)
+
+    assert again == [COMMIT, COMMIT, COMMIT]
+
+
+async def test_a_new_key_costs_one_commit_a_call_after_others_were_new(
+    store: PostgresStore, plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips = Trips(store, monkeypatch)
+    await warm_up(trips, plane)
+
+    assert await cycle(trips, plane, A) == [COMMIT, COMMIT, COMMIT]
+
+
+async def test_a_key_that_is_wrongly_taken_for_new_costs_one_conflict_and_ends_the_guessing(
+    plane: Plane, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for member in (A, B):
+        await plane.release(member, await plane.acquire(member))
+    async with (
+        open_postgres(postgres_url, StoreOptions()) as later,
+        open_plane(later, SystemClock()) as other,
+    ):
+        trips = Trips(later, monkeypatch)
+        await warm_up(trips, other)
+
+        first = await trips.of(lambda: other.acquire(A))
+        second = await trips.of(lambda: other.acquire(B))
+
+    assert first == ["commit", "fetch", "commit"]
+    assert second == FETCHED
+
+
+async def test_a_lease_of_another_process_is_known_by_the_feed(
+    store: PostgresStore, plane: Plane, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        open_postgres(postgres_url, StoreOptions()) as elsewhere,
+        open_plane(elsewhere, SystemClock()) as other,
+    ):
+        async with asyncio.timeout(20), store.watch(*LEASES.bounds()) as watch:
+            grant = await other.acquire(A)
+            await anext(watch)
+        trips = Trips(store, monkeypatch)
+
+        updated = await trips.of(lambda: plane.update(A, grant, b'{"n":1}'))
+        updated_again = await trips.of(lambda: plane.update(A, grant, b'{"n":2}'))
+
+    assert updated == FETCHED  # Document and stage.
+    assert updated_again == COMMIT
+
+
+async def test_a_transaction_over_two_keys_fetches_who_takes_part_and_nothing_else(
+    store: PostgresStore, plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips = Trips(store, monkeypatch)
+    for number in range(2 * GUESS_AFTER):
+        await joint_cycle(trips, plane, number)
+
+    assert await joint_cycle(trips, plane, -1) == [COMMIT, FETCHED, COMMIT, COMMIT, FETCHED]
+
+
+async def test_a_refusal_costs_one_fetch(
+    store: PostgresStore, plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips = Trips(store, monkeypatch)
+    await plane.acquire(A)
+
+    async def refused() -> None:
+        with pytest.raises(Waiting):
+            await plane.acquire(A)
+
+    assert await trips.of(refused) == ["fetch"]
+
+
+async def test_without_a_cache_every_call_fetches(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with (
+        open_postgres(postgres_url, StoreOptions(postgres_cache_bytes_max=0)) as store,
+        open_plane(store, SystemClock()) as plane,
+    ):
+        trips = Trips(store, monkeypatch)
+        await warm_up(trips, plane)
+
+        assert await cycle(trips, plane, A) == [FETCHED, FETCHED, FETCHED]

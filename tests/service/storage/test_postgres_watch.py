@@ -2,12 +2,15 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from holdfast.storage.errors import Compacted
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import Batch, Store
+from holdfast.storage.port import Batch, Event, Store, Watch
+from holdfast.storage.postgres.connection import Row
+from holdfast.storage.postgres.follower import change_event
 from holdfast.storage.postgres.store import open_postgres
 from holdfast.storage.postgres.url import parse_url
 from tests.infra.two_stores import next_keys, on_database, until_listening
@@ -92,3 +95,54 @@ async def test_watches_that_fell_behind_the_kept_history_are_told(postgres_url: 
 
         with pytest.raises(Compacted):
             await next_keys(watch)
+
+
+async def test_events_are_made_only_of_what_is_watched_or_cached(
+    postgres_url: str, writer: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[bytes] = []
+
+    def counted(row: Row) -> Event:
+        event = change_event(row)
+        made.append(event.key)
+        return event
+
+    monkeypatch.setattr("holdfast.storage.postgres.follower.change_event", counted)
+    async with open_postgres(postgres_url, NOTIFY_ONLY) as store, store.watch(b"a", b"b") as watch:
+        await until_listening(store, writer)
+        await store.transact(lambda tx: tx.get(b"cached"))
+        made.clear()
+
+        await writer.commit(Batch(puts={b"other%d" % number: b"x" for number in range(100)}))
+        await writer.commit(Batch(puts={b"cached": b"1", b"other": b"2"}))
+        await writer.commit(Batch(puts={b"a1": b""}))
+
+        assert await next_keys(watch) == [b"a1"]
+        assert made == [b"cached", b"a1"]
+
+
+async def test_a_watch_that_comes_while_the_feed_reads_gets_previous_records(
+    postgres_url: str, writer: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await writer.commit(Batch(puts={b"a1": b"before"}))
+    async with open_postgres(postgres_url, NOTIFY_ONLY) as store, store.watch(b"a", b"b") as plain:
+        follower: Any = store._follower
+        page, watches = follower._page, list[Watch]()
+
+        async def meanwhile(*args: object) -> object:
+            read = await page(*args)
+            if not watches:
+                watches.append(
+                    store.watch(b"a", b"b", after=store._follower._hub.revision, with_previous=True)
+                )
+            return read
+
+        monkeypatch.setattr(follower, "_page", meanwhile)
+        await store.commit(Batch(puts={b"a1": b"after"}))
+
+        [event] = await anext(plain)
+        [event_with_previous] = await anext(watches[0])
+
+    assert event.previous is None
+    assert event_with_previous.previous is not None
+    assert event_with_previous.previous.value == b"before"

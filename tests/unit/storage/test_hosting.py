@@ -105,6 +105,7 @@ def test_settings_become_options(tmp_path: Path) -> None:
         blob_sweep_grace_s="9s",
         blob_free_grace_s="70s",
         redis_url="redis://localhost:1/0",
+        postgres_cache_bytes="3MiB",
         logstore_segment_bytes="2MiB",
         logstore_commit_operations_max="10",
     )
@@ -116,6 +117,7 @@ def test_settings_become_options(tmp_path: Path) -> None:
     assert (options.blob_sweep_grace_s, options.journal_segment_bytes) == (9, 2 << 20)
     assert options.group_batches_max == 10
     assert options.blob_free_grace_s == 70
+    assert options.postgres_cache_bytes_max == 3 << 20
     assert options.redis_url is not None
     assert options.redis_url.get_secret_value() == "redis://localhost:1/0"
 

@@ -22,6 +22,7 @@ def store_options(settings: PlaneSettings) -> StoreOptions:
         journal_segment_bytes=settings.logstore_segment_bytes,
         free_bytes_min=settings.disk_reserve_bytes,
         group_batches_max=settings.logstore_commit_operations_max,
+        postgres_cache_bytes_max=settings.postgres_cache_bytes,
         redis_url=settings.redis_url,
     )
 

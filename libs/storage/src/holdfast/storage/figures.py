@@ -13,6 +13,10 @@ COUNTS: Final[Mapping[str, str]] = {
     "syncs": "Groups of batches made durable together: journal syncs, or transactions on PostgreSQL.",
     "blobs_removed": "Blobs that were removed after no record referred to them any more.",
     "blob_removed_bytes": "Bytes of the blobs that were removed.",
+    "cache_hits": "PostgreSQL: records that a transaction found in the cache.",
+    "cache_misses": "PostgreSQL: records that a transaction did not find in the cache.",
+    "cache_verified": "PostgreSQL: times that cached records were fetched again, because no commit checked them.",
+    "cache_conflicts": "PostgreSQL: times that cached records, or a guess that a key is new, were out of date.",
     "redis_published": "Revisions published on Redis.",
     "redis_heard": "Revisions of other processes heard on Redis.",
     "redis_outages": "Times that Redis was lost.",
@@ -24,6 +28,8 @@ LEVELS: Final[Mapping[str, str]] = {
     "revision": "Newest durable revision that this process has seen.",
     "compacted_revision": "Oldest revision that a watch can begin at.",
     "watches": "Watches that are open.",
+    "cache_entries": "PostgreSQL: keys that the cache has.",
+    "cache_bytes": "PostgreSQL: bytes that the cache takes.",
     "redis_up": "1 while Redis can be reached.",
 }
 

@@ -38,5 +38,6 @@ class StoreOptions:
     postgres_clock_interval_s: float = 2.0  # How often the database's clock is asked.
     postgres_pool_max: int = 8
     postgres_poll_interval_s: float = 1.0  # Fallback when a NOTIFY is lost.
+    postgres_cache_bytes_max: int = 64 << 20  # Records that transactions read without a round trip; 0: none.
     redis_url: SecretStr | None = None  # PostgreSQL: hints to other processes go this way too.
     outcome_timeout_s: float = 30.0  # PostgreSQL: how long an unknown outcome is asked after.

@@ -1,8 +1,9 @@
 """Transactions over any store: a plain function reads, decides and buffers writes; the commit checks what it read.
 
-A local store answers every read of the function at once. A remote one answers what was fetched for this transaction; for
-anything else the read raises `Missing`, all that is missing is fetched in one round trip, and the function runs again.
-Reads become expectations of the batch, so a conflict runs the function again on fresh data.
+A local store answers every read of the function at once. A remote one answers what is in its cache or was fetched for this
+transaction; for anything else the read raises `Missing`, all that is missing is fetched in one round trip, and the function
+runs again. Reads become expectations of the batch, so a conflict runs the function again, on fresh data and without the
+cache. What the function decides without a commit is believed after its reads were fetched again, if any came from the cache.
 
 What a function decided, its result as well as its error, is handed out only when (1) everything it read is durable
 and (2) what it read was true at one moment: by the commit itself, or by a batch of expectations alone.
@@ -10,8 +11,8 @@ and (2) what it read was true at one moment: by the commit itself, or by a batch
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from holdfast.storage.errors import Conflict, InvalidBatch, TransactionContended
 from holdfast.storage.keys import next_key
@@ -20,6 +21,7 @@ from holdfast.storage.port import ABSENT, NO_STAMP, Batch, RangeExpectation, Rec
 BACKOFF_S_BASE = 0.001
 BACKOFF_S_MAX = 0.1
 FETCHES_MAX = 10_000  # More than the keys of any batch: a function that reads without end is a defect.
+_CACHED = 0  # In the place of a statement's number: nothing was fetched.
 
 T = TypeVar("T")
 
@@ -50,41 +52,140 @@ class Missing(Exception):
         self.ranges = ranges
 
 
+class CachedRecord(Protocol):
+    """What a cache knows of a key; `record` None: it does not exist."""
+
+    @property
+    def record(self) -> Record | None: ...
+
+
+class ReadCache(Protocol):
+    """What a remote store knows without asking; it may be out of date."""
+
+    verified: int
+
+    @property
+    def is_readable(self) -> bool: ...
+
+    def find(self, key: bytes) -> CachedRecord | None: ...
+
+    def guesses_absent(self, keys: Sequence[bytes]) -> bool: ...
+
+    def doubt(self, keys: Iterable[bytes]) -> None: ...
+
+
 class Fetched:
-    """What was fetched for one transaction; None for a key that does not exist. A range carries the revision it was
-    read at."""
+    """What one transaction may read of a remote store: what was fetched for it, and before the first conflict also what the
+    cache has. Remembers which statement each read of an attempt came from."""
 
-    __slots__ = ("ranges", "records")
+    __slots__ = ("_cache", "_is_renewed", "_sources", "_statements", "_used", "is_kept", "ranges", "records")
 
-    def __init__(self) -> None:
+    def __init__(self, cache: ReadCache | None = None) -> None:
+        self.is_kept = cache is not None  # What is fetched may be read by later transactions.
         self.records: dict[bytes, Record | None] = {}
-        self.ranges: dict[RangeRead, tuple[list[Record], int]] = {}
+        self.ranges: dict[RangeRead, tuple[list[Record], int, int]] = {}
+        self._cache = cache if cache is not None and cache.is_readable else None
+        self._sources: dict[bytes, int] = {}
+        self._statements = 0
+        self._used: set[int] = set()
+        self._is_renewed = False
 
-    def clear(self) -> None:
-        self.records.clear()
-        self.ranges.clear()
+    def begin(self) -> None:
+        """The function is about to run."""
+        self._used.clear()
+        self._is_renewed = False
+
+    @property
+    def is_unverified(self) -> bool:
+        """Whether the function read something that no statement has shown."""
+        return _CACHED in self._used
+
+    @property
+    def is_of_one_moment(self) -> bool:
+        """Whether one statement has shown all that the function read."""
+        return len(self._used) == 1 and _CACHED not in self._used
+
+    def take(self, records: Mapping[bytes, Record | None]) -> None:
+        """The answer to one statement."""
+        self._statements += 1
+        self.records.update(records)
+        self._sources.update(dict.fromkeys(records, self._statements))
+
+    def take_range(self, read: RangeRead, records: list[Record], revision: int) -> None:
+        self._statements += 1
+        self.ranges[read] = (records, revision, self._statements)
 
     def get(self, key: bytes) -> Record | None:
-        try:
-            return self.records[key]
-        except KeyError:
-            raise Missing([key]) from None
+        if key not in self.records and not self._recall(key):
+            raise Missing([key])
+        self._used.add(self._sources[key])
+        return self.records[key]
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
-        self.require(keys)
+        if missing := self._unknown(keys):
+            raise Missing(missing)
+        self._used.update([self._sources[key] for key in keys])
         found = ((key, self.records[key]) for key in keys)
         return {key: record for key, record in found if record is not None}
 
     def range(self, read: RangeRead) -> tuple[list[Record], int]:
-        try:
-            return self.ranges[read]
-        except KeyError:
-            raise Missing(ranges=[read]) from None
+        if read not in self.ranges:
+            raise Missing(ranges=[read])
+        records, revision, source = self.ranges[read]
+        self._used.add(source)
+        return records, revision
 
-    def require(self, keys: Sequence[bytes]) -> None:
-        missing = [key for key in keys if key not in self.records]
-        if missing:
+    def prefetch(self, keys: Sequence[bytes]) -> None:
+        """Keys that are likely to be new are not asked for: if one is there, the commit will say so."""
+        missing = self._unknown(keys)
+        if not missing:
+            return
+        if self._cache is None or not self._cache.guesses_absent(missing):
             raise Missing(missing)
+        for key in missing:
+            self.records[key] = None
+            self._sources[key] = _CACHED
+
+    def verified(self, expects: Mapping[bytes, int]) -> Conflict | None:
+        """One statement has shown all of these again; the first that is not what the function read, if there is one."""
+        assert self._cache is not None, "only what came from a cache is verified"
+        self._cache.verified += 1
+        self._is_renewed = True
+        for key, expected in expects.items():
+            record = self.records[key]
+            if expected != (ABSENT if record is None else record.mod_revision):
+                return Conflict(key)
+        return None
+
+    def start_over(self, lost: Conflict | None) -> bool:
+        """Forget what an attempt read; whether that failed because of the cache, which is not read from now on."""
+        cache, self._cache = self._cache, None
+        is_cached = cache is not None and self.is_unverified
+        if cache is not None and is_cached and lost is not None:
+            recalled = [key for key, source in self._sources.items() if source == _CACHED]
+            cache.doubt([lost.key] if lost.key in recalled else recalled)
+        if not self._is_renewed:
+            self.clear()
+        return is_cached
+
+    def clear(self) -> None:
+        self.records.clear()
+        self.ranges.clear()
+        self._sources.clear()
+
+    def _unknown(self, keys: Sequence[bytes]) -> list[bytes]:
+        return [key for key in keys if key not in self.records and not self._recall(key)]
+
+    def _recall(self, key: bytes) -> bool:
+        known = None if self._cache is None else self._cache.find(key)
+        if known is None:
+            return False
+        self.records[key] = known.record
+        self._sources[key] = _CACHED
+        return True
+
+
+_NOTHING_FETCHED = Fetched()  # Of every transaction on a local store.
 
 
 class TransactMixin:
@@ -126,17 +227,24 @@ class TransactMixin:
     async def _wait_durable(self, revision: int) -> None:
         """Return once `revision` is durable; raise if it never will be."""
 
+    def _begin(self) -> Fetched:
+        """What a new transaction may read before anything is fetched for it."""
+        return _NOTHING_FETCHED
+
     async def view(self, fn: Callable[[View], T], *, attempts_max: int = 16) -> T:
         """See `Store.view`."""
         view = self._durable_view()
-        return await self.transact(fn, attempts_max=attempts_max) if view is None else fn(view)
+        return await self._run(fn, Fetched(), attempts_max) if view is None else fn(view)
 
     async def transact(self, fn: Callable[["BufferedTransaction"], T], *, attempts_max: int = 16) -> T:
         """See `Store.transact`."""
+        return await self._run(fn, self._begin(), attempts_max)
+
+    async def _run(self, fn: Callable[["BufferedTransaction"], T], fetched: Fetched, attempts_max: int) -> T:
         lost: Conflict | None = None
-        fetched = Fetched()
         attempt = fetches = 0
         while attempt < attempts_max:
+            fetched.begin()
             tx = BufferedTransaction(self, fetched)
             try:
                 result = fn(tx)
@@ -148,60 +256,78 @@ class TransactMixin:
             except Conflict as conflict:
                 lost = conflict
             except NeedsCoordinator as needed:
-                if await self._reads_hold(tx):
+                lost = await self._disproof(tx)
+                if lost is None:
                     await needed.resolve()
             except Exception:
-                if await self._reads_hold(tx):
+                lost = await self._disproof(tx)
+                if lost is None:
                     raise
             else:
-                try:
-                    await self._finish(tx)
-                except Conflict as conflict:
-                    lost = conflict
-                else:
+                lost = await self._finish(tx)
+                if lost is None:
                     return result
-            fetched.clear()
+            if fetched.start_over(lost):
+                continue
             attempt += 1
             if attempt < attempts_max:
                 await asyncio.sleep(random.uniform(0, min(BACKOFF_S_MAX, BACKOFF_S_BASE * 2**attempt)))
         raise TransactionContended(lost.key if lost else b"", attempts_max) from lost
 
-    async def _finish(self, tx: "BufferedTransaction") -> None:
-        if tx.followers:
-            # The commit happens without its caller too, and its followers must be told of it then.
-            await asyncio.shield(asyncio.ensure_future(self._commit_and_tell(tx)))
-        elif tx.has_writes or tx.needs_check:
-            await self.commit(tx.batch)
+    async def _finish(self, tx: "BufferedTransaction") -> Conflict | None:
+        """Commit; the conflict if what was read is no longer so."""
+        if not tx.followers and not tx.has_writes:
+            return await self._disproof(tx)
+        try:
+            if tx.followers:
+                # The commit happens without its caller too, and its followers must be told of it then.
+                await asyncio.shield(asyncio.ensure_future(self._commit_and_tell(tx)))
+            else:
+                await self.commit(tx.batch)
+        except Conflict as conflict:
+            return conflict
         if tx.undurable_revision:
             await self._wait_durable(tx.undurable_revision)
+        return None
 
     async def _commit_and_tell(self, tx: "BufferedTransaction") -> None:
         revision = await self.commit(tx.batch)
         for follower in tx.followers:
             follower(revision)
 
-    async def _reads_hold(self, tx: "BufferedTransaction") -> bool:
-        """Whether an error of the function may be believed: it was not made from a torn or an undurable view."""
+    async def _disproof(self, tx: "BufferedTransaction") -> Conflict | None:
+        """Why what the function decided without a write may not be believed: it was made from a torn, an outdated or an
+        undurable view. None: it was not."""
         if tx.needs_check:
-            try:
-                await self.commit(
-                    Batch(tx.batch.expects, tx.batch.expect_ranges, read_stamp=tx.batch.read_stamp)
-                )
-            except Conflict:
-                return False
+            conflict = await self._check(tx)
+            if conflict is not None:
+                return conflict
         if tx.undurable_revision:
             await self._wait_durable(tx.undurable_revision)
-        return True
+        return None
+
+    async def _check(self, tx: "BufferedTransaction") -> Conflict | None:
+        batch, fetched = tx.batch, tx.fetched
+        if fetched.is_unverified and not batch.expect_ranges:
+            # A read waits for no writer, and brings what the next attempt needs.
+            fetched.clear()
+            await self._fetch(Missing(list(batch.expects)), fetched)
+            return fetched.verified(batch.expects)
+        try:
+            await self.commit(Batch(batch.expects, batch.expect_ranges, read_stamp=batch.read_stamp))
+        except Conflict as conflict:
+            return conflict
+        return None
 
 
 class BufferedTransaction:
     """One attempt of a transaction; the `Transaction` of the port."""
 
-    __slots__ = ("_fetched", "_seen", "_store", "batch", "followers", "undurable_revision")
+    __slots__ = ("_seen", "_store", "batch", "fetched", "followers", "undurable_revision")
 
     def __init__(self, store: TransactMixin, fetched: Fetched) -> None:
         self._store = store
-        self._fetched = fetched
+        self.fetched = fetched
         self._seen: dict[bytes, Record | None] = {}  # What was read, and over it what was written.
         self.batch = Batch(read_stamp=store._read_stamp())
         self.followers: list[Callable[[int], None]] = []
@@ -213,20 +339,24 @@ class BufferedTransaction:
 
     @property
     def needs_check(self) -> bool:
-        """One point read is true at one moment by itself; two reads may not be."""
+        """What one statement has shown, or one point read, is true at one moment by itself; two reads may not be."""
+        if self.fetched.is_unverified:
+            return True
+        if self.fetched.is_of_one_moment:
+            return False
         return len(self.batch.expects) > 1 or bool(self.batch.expect_ranges)
 
     def get(self, key: bytes) -> Record | None:
         if key in self._seen:
             return self._seen[key]
-        record = self._store._tx_get(key, self._fetched)
+        record = self._store._tx_get(key, self.fetched)
         self._remember(key, record)
         return record
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
         unread = [key for key in keys if key not in self._seen]
         if unread:
-            found = self._store._tx_get_many(unread, self._fetched)
+            found = self._store._tx_get_many(unread, self.fetched)
             for key in unread:
                 self._remember(key, found.get(key))
         records = {key: self._seen[key] for key in keys}
@@ -238,7 +368,7 @@ class BufferedTransaction:
         batch = self.batch
         hidden = sum(1 for key in batch.deletes if _within(key, start, end))
         read = RangeRead(start, end, limit + hidden, reverse)
-        records, revision = self._store._tx_range(read, self._fetched)
+        records, revision = self._store._tx_range(read, self.fetched)
         self.undurable_revision = max(self.undurable_revision, revision)
         if expected:
             self._expect_range(read, records, revision)
@@ -249,7 +379,7 @@ class BufferedTransaction:
         return [merged[key] for key in sorted(merged, reverse=reverse)[:limit]]
 
     def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
-        self._store._tx_prefetch(keys, self._fetched)
+        self._store._tx_prefetch(keys, self.fetched)
 
     def put(self, key: bytes, value: bytes, *, blobs: tuple[str, ...] = ()) -> None:
         batch = self.batch

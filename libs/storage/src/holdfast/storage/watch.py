@@ -41,6 +41,7 @@ class WatchHub:
         self.first_watched: bytes = b""
         """No range watch begins before this key, and none covers `last_watched` or a key after it."""
         self.last_watched: bytes = b""
+        self._with_previous = 0  # Live watches that ask for previous records.
         self._open: set[HubWatch] = set()
         self._ended: StorageError | None = None
 
@@ -48,6 +49,15 @@ class WatchHub:
     def is_watched(self) -> bool:
         """Whether events are worth making."""
         return bool(self.by_key or self._by_range)
+
+    @property
+    def wants_previous(self) -> bool:
+        """Whether a live watch asks for the records before the changes."""
+        return self._with_previous > 0
+
+    def wants(self, key: bytes) -> bool:
+        """Whether a live watch is told of this key: an event of any other need not be made."""
+        return key in self.by_key or any(watch.covers(key) for watch in self._by_range)
 
     @property
     def watches(self) -> int:
@@ -75,7 +85,8 @@ class WatchHub:
         return watch
 
     def publish(self, revision: int, events: list[Event]) -> None:
-        """Hand over the next revision. Every revision comes exactly once, in order, also one without events."""
+        """Hand over the next revision. Every revision comes exactly once, in order, also one without events; those that no
+        live watch wants may be left out."""
         assert revision == self.revision + 1, f"revision {revision} published after {self.revision}"
         self.revision = revision
         if self.by_key:
@@ -95,6 +106,7 @@ class WatchHub:
         watch.is_live = True
         if watch.end is not None and watch.end <= watch.start:
             return  # Of nothing: no event is made for it, it only hears of interruptions.
+        self._with_previous += watch.with_previous
         if watch.end == next_key(watch.start):
             # Replaced, never changed: publish may be walking over the old list.
             self.by_key[watch.start] = [*self.by_key.get(watch.start, ()), watch]
@@ -106,6 +118,9 @@ class WatchHub:
         if not watch.is_live:
             return
         watch.is_live = False
+        if watch.end is not None and watch.end <= watch.start:
+            return
+        self._with_previous -= watch.with_previous
         if watch.end == next_key(watch.start):
             left = [other for other in self.by_key[watch.start] if other is not watch]
             if left:
@@ -144,7 +159,7 @@ class HubWatch:
         self.end = end
         self.is_live = False
         self._hub = hub
-        self._with_previous = with_previous
+        self.with_previous = with_previous
         self._delivered_revision = after
         self._buffer: list[Event] = []
         self._error: StorageError | None = None
@@ -218,7 +233,7 @@ class HubWatch:
         return events
 
     def _strip(self, events: Iterable[Event]) -> list[Event]:
-        if self._with_previous:
+        if self.with_previous:
             return list(events)
         return [event if event.previous is None else event._replace(previous=None) for event in events]
 

@@ -130,6 +130,13 @@ class StoreFields(BaseSettings):
         "PostgreSQL: how far this machine's clock and the database's may differ before nothing is served; 0: any.",
         ge=0,
     )
+    postgres_cache_bytes: SizeBytes = setting(
+        _STORE,
+        "postgres-cache-size",
+        "64MiB",
+        "PostgreSQL: memory for records that transactions read without a round trip; 0: none.",
+        ge=0,
+    )
     storage_retry_attempts: int = setting(
         _STORE,
         "storage-retry-attempts",

@@ -69,6 +69,8 @@ class Backend(Store, Protocol):
 
     async def _fetch(self, missing: Missing, fetched: Fetched) -> None: ...
 
+    def _begin(self) -> Fetched: ...
+
     def _durable_view(self) -> View | None: ...
 
     def _read_stamp(self) -> int: ...
@@ -258,6 +260,9 @@ class EncodedStore(TransactMixin):
 
     async def _fetch(self, missing: Missing, fetched: Fetched) -> None:
         await self._inner._fetch(missing, fetched)
+
+    def _begin(self) -> Fetched:
+        return self._inner._begin()  # What it caches is sealed, as stored, and opened by each read.
 
     def _durable_view(self) -> View | None:
         inner = self._inner._durable_view()

@@ -1,18 +1,22 @@
-"""Following the database: what any process committed is read from `changes` and published in order.
+"""Following the database: what any process committed is read from `changes`, told to the cache and published in order.
 
-A NOTIFY is only a hint to look; it may be lost, doubled or made up. What is published comes from the table.
+A NOTIFY is only a hint to look; it may be lost, doubled or made up. What is published comes from the table. Events are made
+only of keys that are watched or cached; without any, the newest revision is all that is asked for.
 """
 
 import asyncio
 import logging
 import random
+from collections.abc import Sequence
 from contextlib import suppress
-from itertools import groupby
+from typing import NamedTuple
 
 from holdfast.storage.errors import Compacted, StorageError, StoreCorrupt
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Event, Record
+from holdfast.storage.postgres.cache import RecordCache
 from holdfast.storage.postgres.connection import Connections, Row
+from holdfast.storage.postgres.group import Committed
 from holdfast.storage.postgres.hedge import hedged_fetch
 from holdfast.storage.postgres.retry import READ_RETRY_S, retried
 from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
@@ -23,27 +27,42 @@ _log = logging.getLogger(__name__)
 
 _REVISION = "SELECT revision FROM store"
 # Whole revisions only: the page ends with the revision of its last row, or where the store is.
-_HISTORY = """
+_PAGE = """
 WITH page AS (
     SELECT s.compacted_revision, coalesce(
         (SELECT revision FROM changes WHERE revision > $1 ORDER BY revision, seq OFFSET $2 LIMIT 1), s.revision
     ) AS revision
     FROM store s
 )
-SELECT p.compacted_revision, p.revision, c.revision, c.key, c.value, c.create_revision, c.version,
-    c.prev_value, c.prev_create_revision, c.prev_mod_revision, c.prev_version
+SELECT p.compacted_revision, p.revision, c.revision, c.key, c.value, c.create_revision, c.version, {previous}
 FROM page p LEFT JOIN changes c ON c.revision > $1 AND c.revision <= p.revision
 ORDER BY c.revision, c.seq
 """
+_HISTORY = _PAGE.format(previous="c.prev_value, c.prev_create_revision, c.prev_mod_revision, c.prev_version")
+_HISTORY_WITHOUT_PREVIOUS = _PAGE.format(previous="NULL, NULL, NULL, NULL")
+
+
+class _Page(NamedTuple):
+    """Changes as rows of revision, key and what `change_event` takes besides."""
+
+    changes: list[Row]
+    revision: int
 
 
 class Follower:
-    """Keeps the hub at the database's newest revision."""
+    """Keeps the hub and the cache at the database's newest revision."""
 
     def __init__(
-        self, connections: Connections, options: StoreOptions, *, revision: int, compacted_revision: int = 0
+        self,
+        connections: Connections,
+        cache: RecordCache,
+        options: StoreOptions,
+        *,
+        revision: int,
+        compacted_revision: int = 0,
     ) -> None:
         self._connections = connections
+        self._cache = cache
         self._poll_interval_s = options.postgres_poll_interval_s
         self._hub = WatchHub(
             self.history, buffer_events_max=options.watch_buffer_events_max, revision=revision
@@ -64,15 +83,24 @@ class Follower:
     def watch(self, start: bytes, end: bytes | None, after: int | None, *, with_previous: bool) -> HubWatch:
         return self._hub.watch(start, end, after=after, with_previous=with_previous, floor=self.revision)
 
-    def committed(self, revision: int) -> None:
-        """This process has committed up to here."""
+    def committed(self, revision: int, batches: Sequence[Committed]) -> None:
+        """This process has committed up to here, and these batches with their revisions last."""
+        for batch, at in batches:
+            self._cache.committed(batch, at)
         if revision <= self._committed_revision:
             return
         self._committed_revision = revision
-        if self._hub.is_watched:
+        writes = sum(1 for batch, _ in batches if batch.puts or batch.deletes)
+        is_all_told = self._hub.revision >= revision - writes  # No other process has committed in between.
+        if self._hub.is_watched or (self._cache and not is_all_told):
             self._has_news.set()
         elif revision > self._hub.revision:
-            self._hub.skip_to(revision)
+            self._skip_to(revision, is_told=is_all_told)
+
+    def restored(self, revision: int) -> None:
+        """The store was filled from a snapshot."""
+        self._cache.lost()
+        self.committed(revision, ())
 
     def compacted(self, revision: int) -> None:
         """History up to here is gone, says the database."""
@@ -88,16 +116,19 @@ class Follower:
 
     async def history(self, after: int, events_limit: int) -> HistoryPage:
         """See WatchHub."""
+        page = await self._page(_HISTORY, after, events_limit)
+        return HistoryPage([change_event(row) for row in page.changes], page.revision)
 
+    async def _page(self, query: str, after: int, events_limit: int) -> _Page:
         async def attempt() -> list[Row]:
-            return await hedged_fetch(self._connections, _HISTORY, after, max(0, events_limit - 1))
+            return await hedged_fetch(self._connections, query, after, max(0, events_limit - 1))
 
         rows = await retried(attempt, for_s=READ_RETRY_S)
         compacted_revision, page_revision = rows[0][0], rows[0][1]
         self.compacted(compacted_revision)
         if after < compacted_revision:
             raise Compacted(after, compacted_revision)
-        return HistoryPage([change_event(row[2:]) for row in rows if row[2] is not None], page_revision)
+        return _Page([row[2:] for row in rows if row[2] is not None], page_revision)
 
     async def run(self) -> None:
         """Look at every hint, and now and then without one. Ends only by cancellation."""
@@ -107,42 +138,72 @@ class Follower:
                 async with asyncio.timeout(self._poll_interval_s * random.uniform(0.8, 1.0)):
                     await self._has_news.wait()
             self._has_news.clear()
-            try:
-                await self._catch_up()
-            except Compacted as error:
-                self._start_over(error)
-            except StorageError as error:
-                _log.debug("watches wait for PostgreSQL: %s", error.detail)
+            await self._look()
+
+    async def _look(self) -> None:
+        try:
+            await self._catch_up()
+        except Compacted as error:
+            self._start_over(error)
+        except StorageError as error:
+            self._cache.lost()
+            _log.debug("watches wait for PostgreSQL: %s", error.detail)
 
     async def _catch_up(self) -> None:
-        if not self._hub.is_watched:
+        if not self._needs_events:
             await self._catch_up_unwatched()
             return
         while True:
             after = self._hub.revision
-            page = await self.history(after, PAGE_EVENTS)
+            query = _HISTORY if self._hub.wants_previous else _HISTORY_WITHOUT_PREVIOUS
+            page = await self._page(query, after, PAGE_EVENTS)
             self._check_progress(after, page.revision)
+            if self._hub.wants_previous and query is not _HISTORY:
+                continue  # A watch came meanwhile that is owed them.
             self._publish(page)
-            if len(page.events) < PAGE_EVENTS:
+            if len(page.changes) < PAGE_EVENTS:
+                self._cache.followed(self._hub.revision)
                 return
+
+    @property
+    def _needs_events(self) -> bool:
+        return self._hub.is_watched or bool(self._cache)
 
     async def _catch_up_unwatched(self) -> None:
         after = self._hub.revision
         [[revision]] = await hedged_fetch(self._connections, _REVISION)
         self._check_progress(after, revision)
-        # A watch that came meanwhile wants the events, and finds them at the next look.
-        if self._hub.is_watched:
+        # A watch or a cached record that came meanwhile needs the events, and gets them at the next look.
+        if self._needs_events:
             self._has_news.set()
-        elif revision > self._hub.revision:
-            self._hub.skip_to(revision)
+            return
+        if revision > self._hub.revision:
+            self._skip_to(revision, is_told=False)
+        self._cache.followed(self._hub.revision)
 
-    def _publish(self, page: HistoryPage) -> None:
-        by_revision = {
-            revision: list(events)
-            for revision, events in groupby(page.events, key=lambda event: event.revision)
-        }
+    def _skip_to(self, revision: int, *, is_told: bool) -> None:
+        if not is_told:
+            self._cache.skipped(revision)
+        self._hub.skip_to(revision)
+
+    def _publish(self, page: _Page) -> None:
+        events: dict[int, list[Event]] = {}
+        for row in page.changes:
+            if (event := self._told(row)) is not None:
+                events.setdefault(event.revision, []).append(event)
         for revision in range(self._hub.revision + 1, page.revision + 1):
-            self._hub.publish(revision, by_revision.get(revision, []))
+            self._hub.publish(revision, events.get(revision, []))
+
+    def _told(self, row: Row) -> Event | None:
+        """Tell the cache; the event, if it is watched."""
+        revision, key = row[0], row[1]
+        is_wanted = self._hub.wants(key)
+        if not is_wanted and key not in self._cache:
+            self._cache.passed(key, revision)
+            return None
+        event = change_event(row)
+        self._cache.changed(key, event.record, revision)
+        return event if is_wanted else None
 
     def _check_progress(self, before: int, now: int) -> None:
         """What was durable stays: a smaller revision means another, older database answers under this address."""
@@ -157,6 +218,7 @@ class Follower:
     def _start_over(self, error: Compacted) -> None:
         """The hub fell behind the kept history: watches have missed events and must be told."""
         _log.warning("watches are ended: %s", error.detail)
+        self._cache.lost()
         self._hub.interrupt(error)
         self._hub.skip_to(max(error.oldest_revision, self._hub.revision))
 

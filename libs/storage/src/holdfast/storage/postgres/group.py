@@ -10,7 +10,7 @@ import asyncio
 import logging
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import NamedTuple
@@ -42,13 +42,19 @@ REFUSED = -1  # In the place of a revision.
 _SEND_RETRY_S = 5.0  # For a group that was never sent, so that its outcome is certain.
 
 
+class Committed(NamedTuple):
+    batch: Batch
+    revision: int
+
+
 class _Pending(NamedTuple):
     batch: Batch
     answer: asyncio.Future[int]
 
 
 class GroupCommitter:
-    """Owns the writing lane. `on_commit` hears the newest revision before any caller gets its answer."""
+    """Owns the writing lane. `on_commit` hears the newest revision, and each batch of the group that was committed with its
+    own, before any caller gets its answer."""
 
     def __init__(
         self,
@@ -58,7 +64,7 @@ class GroupCommitter:
         clock: SteadyClock,
         batches_max: int,
         outcome_timeout_s: float,
-        on_commit: Callable[[int], None],
+        on_commit: Callable[[int, Sequence[Committed]], None],
         trouble: WriteTrouble,
     ) -> None:
         self._trouble = trouble
@@ -132,7 +138,8 @@ class GroupCommitter:
         revision, revisions, conflicts, missing_blobs = row
         if self._trouble.error is not None:
             self._trouble.end()
-        self._on_commit(revision)
+        answered = zip(group, revisions, strict=True)
+        self._on_commit(revision, [Committed(one.batch, at) for one, at in answered if at != REFUSED])
         self.groups += 1
         for place, waiting in enumerate(group):
             if waiting.answer.done():

@@ -11,12 +11,13 @@ from holdfast.storage.errors import InvalidBatch, StoreReadOnly
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import RANGE_LIMIT_MAX, Batch, Record, Snapshot, SnapshotRecord
 from holdfast.storage.postgres.blob import PostgresBlobs
+from holdfast.storage.postgres.cache import RecordCache
 from holdfast.storage.postgres.clock import keep_following, open_clock
 from holdfast.storage.postgres.compaction import Compactor, repeat
 from holdfast.storage.postgres.connection import Connections, Row
 from holdfast.storage.postgres.fault import read_only, translate
 from holdfast.storage.postgres.follower import Follower
-from holdfast.storage.postgres.group import GroupCommitter
+from holdfast.storage.postgres.group import Committed, GroupCommitter
 from holdfast.storage.postgres.listener import Listener
 from holdfast.storage.postgres.migration import OPEN_RETRY_S, migrate
 from holdfast.storage.postgres.past import PostgresPast
@@ -29,6 +30,7 @@ from holdfast.storage.transact import Fetched, Missing, RangeRead, TransactMixin
 from holdfast.storage.trouble import WriteTrouble
 from holdfast.storage.watch import HubWatch
 
+CACHE_POLLS_MISSED_MAX = 3  # A feed that is silent for longer may have stopped: the cache is not read then.
 CHECK_TIMEOUT_S = 2.0
 FULL_SHOWN_S = 10.0  # How long a failed write makes the store unready; then others may try again.
 _IS_READ_ONLY = "SELECT current_setting('transaction_read_only')::bool"
@@ -37,6 +39,11 @@ _COLUMNS = "key, value, create_revision, mod_revision, version"
 _KEY_COLUMNS = "key, ''::bytea, create_revision, mod_revision, version"
 _GET = f"SELECT {_COLUMNS} FROM records WHERE key = $1"
 _GET_MANY = f"SELECT {_COLUMNS} FROM records WHERE key = ANY ($1::bytea[])"
+# Also if none of them exists: what is not there is known as of a revision, too.
+_GET_MANY_AT = (
+    "SELECT s.revision, r.key, r.value, r.create_revision, r.mod_revision, r.version "
+    "FROM store s LEFT JOIN records r ON r.key = ANY ($1::bytea[])"
+)
 
 
 def _range_query(*, has_end: bool, reverse: bool, keys_only: bool = False) -> str:
@@ -55,6 +62,7 @@ class PostgresStore(TransactMixin):
         connections: Connections,
         committer: GroupCommitter,
         follower: Follower,
+        cache: RecordCache,
         clock: StoreClock,
         options: StoreOptions,
         *,
@@ -66,6 +74,7 @@ class PostgresStore(TransactMixin):
         self._connections = connections
         self._committer = committer
         self._follower = follower
+        self._cache = cache
         self._redis_hints = redis_hints
         self._clock = clock
         self._compactor = Compactor(connections, clock, options)
@@ -111,6 +120,7 @@ class PostgresStore(TransactMixin):
             "conflicts": committer.conflicts,
             "syncs": committer.groups,  # Each is one database transaction.
             "watches": self._follower.watches,
+            **self._cache.figures(),
             **self._blobs.removals.figures(),
             **({} if self._redis_hints is None else self._redis_hints.figures()),
         }
@@ -165,7 +175,10 @@ class PostgresStore(TransactMixin):
         bounds = (start, limit) if end is None else (start, limit, end)
         return [Record(*row) for row in await self._rows(query, *bounds)]
 
-    # -- reads of a transaction: what was fetched for it
+    # -- reads of a transaction: what is cached, and what was fetched for it
+
+    def _begin(self) -> Fetched:
+        return Fetched(self._cache)
 
     def _tx_get(self, key: bytes, fetched: Fetched) -> Record | None:
         return fetched.get(key)
@@ -178,14 +191,18 @@ class PostgresStore(TransactMixin):
         return fetched.range(read)
 
     def _tx_prefetch(self, keys: Callable[[], Sequence[bytes]], fetched: Fetched) -> None:
-        fetched.require(keys())
+        fetched.prefetch(keys())
 
     async def _fetch(self, missing: Missing, fetched: Fetched) -> None:
         if missing.keys:
-            found = await self.get_many(missing.keys)
-            fetched.records.update((key, found.get(key)) for key in missing.keys)
+            rows = await self._rows(_GET_MANY_AT, list(missing.keys))
+            found = {row[1]: Record(*row[1:]) for row in rows if row[1] is not None}
+            records = {key: found.get(key) for key in missing.keys}
+            fetched.take(records)
+            if fetched.is_kept:
+                self._cache.fetched(records, rows[0][0])
         for read in missing.ranges:
-            fetched.ranges[read] = await self._fetch_range(read)
+            fetched.take_range(read, *await self._fetch_range(read))
 
     async def _fetch_range(self, read: RangeRead) -> tuple[list[Record], int]:
         start, end, limit, reverse = read
@@ -219,7 +236,7 @@ class PostgresStore(TransactMixin):
 
     async def restore(self, revision: int, pages: AsyncIterable[Sequence[SnapshotRecord]]) -> None:
         await restore(self._connections, revision, pages)
-        self._follower.committed(revision)
+        self._follower.restored(revision)
         self._follower.compacted(revision)
 
     # -- watches
@@ -243,7 +260,14 @@ async def open_postgres(url: str, options: StoreOptions) -> AsyncGenerator[Postg
         assert row is not None, "the migration wrote it"
         store_id, revision, compacted_revision = row
 
-        follower = Follower(connections, options, revision=revision, compacted_revision=compacted_revision)
+        cache = RecordCache(
+            size_bytes_max=options.postgres_cache_bytes_max,
+            revision=revision,
+            lag_s_max=CACHE_POLLS_MISSED_MAX * options.postgres_poll_interval_s,
+        )
+        follower = Follower(
+            connections, cache, options, revision=revision, compacted_revision=compacted_revision
+        )
         stack.callback(follower.close)
         clock, following = await _open_clock(connections, options, parsed.shown)
         listener = Listener(connections.lane(), parsed.schema, follower.noticed, clock)
@@ -267,6 +291,7 @@ async def open_postgres(url: str, options: StoreOptions) -> AsyncGenerator[Postg
             connections,
             committer,
             follower,
+            cache,
             clock,
             options,
             trouble=trouble,
@@ -310,13 +335,13 @@ async def _open_clock(
     return clock, [keep_following(clock, connections, machine, interval_s=interval_s, url=url)]
 
 
-def _told(follower: Follower, redis_hints: RedisHints | None) -> Callable[[int], None]:
+def _told(follower: Follower, redis_hints: RedisHints | None) -> Callable[[int, Sequence[Committed]], None]:
     """What hears of each commit of this process."""
     if redis_hints is None:
         return follower.committed
 
-    def committed(revision: int) -> None:
-        follower.committed(revision)
+    def committed(revision: int, batches: Sequence[Committed]) -> None:
+        follower.committed(revision, batches)
         redis_hints.committed(revision)
 
     return committed

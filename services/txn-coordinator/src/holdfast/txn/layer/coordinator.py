@@ -59,7 +59,8 @@ class Coordinator:
     # -- the port of the services
 
     def reads(self, txn_id: str, members: Sequence[Member]) -> Sequence[bytes]:
-        return [key for manager in self._managers for key in manager.reads(txn_id, members)]
+        keys = [key for manager in self._managers for key in manager.reads(txn_id, members)]
+        return [*keys, RECORDS.key(txn_id)]
 
     def end(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         tx.prefetch(lambda: self.reads(txn_id, members))

@@ -48,7 +48,8 @@ def read_holding(tx: Transaction, member: Member, claim: Claim, now_ms: int) -> 
 
 def _reads(member: Member, claim: Claim) -> list[bytes]:
     keys = [LEASES.key(*member), DOCUMENTS.key(*member)]
-    return [*keys, STAGES.key(claim.txn_id, *member)] if claim.txn_id else keys
+    txn_id = claim.txn_id
+    return [*keys, STAGES.key(txn_id, *member), STAGE_COSTS.key(txn_id)] if txn_id else keys
 
 
 def write_stage(tx: Transaction, holding: Holding, stage: Stage) -> None:
