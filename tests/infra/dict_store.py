@@ -3,23 +3,25 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from holdfast.storage.port import Record
-from holdfast.storage.transact import BufferedTransaction, Fetched, RangeRead, TransactMixin
+from holdfast.storage.fetched import RangeRead
+from holdfast.storage.port import NO_STAMP, Record
+from holdfast.storage.transact import BufferedTransaction
 
 T = TypeVar("T")
 
 
-class DictStore(TransactMixin):
+class DictStore:
     """Just enough of a store for rules: a function that raises leaves nothing behind."""
 
     url = "dict://"
+    stamp = NO_STAMP
 
     def __init__(self) -> None:
         self.records: dict[bytes, Record] = {}
         self.revision = 0
 
     def run(self, rule: Callable[[BufferedTransaction], T]) -> T:
-        tx = BufferedTransaction(self, Fetched())
+        tx = BufferedTransaction(self)
         result = rule(tx)
         self.apply(tx)
         return result
@@ -36,15 +38,21 @@ class DictStore(TransactMixin):
         for key in tx.batch.deletes:
             self.records.pop(key, None)
 
-    def _tx_get(self, key: bytes, fetched: Fetched) -> Record | None:
+    def get(self, key: bytes) -> Record | None:
         return self.records.get(key)
 
-    def _tx_get_many(self, keys: Sequence[bytes], fetched: Fetched) -> dict[bytes, Record]:
+    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
         return {key: self.records[key] for key in keys if key in self.records}
 
-    def _tx_range(self, read: RangeRead, fetched: Fetched) -> tuple[list[Record], int]:
+    def range(self, read: RangeRead) -> tuple[list[Record], int]:
         start, end, limit, reverse = read
         keys = sorted(
             (key for key in self.records if start <= key and (end is None or key < end)), reverse=reverse
         )
         return [self.records[key] for key in keys[:limit]], self.revision
+
+    def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
+        """Everything is at hand."""
+
+    def undurable_revision(self, key: bytes) -> int:
+        return 0

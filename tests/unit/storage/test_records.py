@@ -9,7 +9,7 @@ from holdfast.storage.keys import next_key, pack
 from holdfast.storage.port import BlobRef, Record
 from holdfast.storage.records_pb2 import BackendIdentity, Payload
 from holdfast.storage.tables import Table, blob_message, blob_ref
-from holdfast.storage.transact import BufferedTransaction, Fetched
+from holdfast.storage.transact import BufferedTransaction
 from tests.infra.dict_store import DictStore
 
 identities = Table("sys", BackendIdentity)
@@ -28,15 +28,15 @@ def newer_identity_class() -> type[Message]:
 
 def test_a_message_that_was_put_is_read_back() -> None:
     store = DictStore()
-    tx = BufferedTransaction(store, Fetched())
+    tx = BufferedTransaction(store)
 
     identities.put(tx, BackendIdentity(id="one"), "backend-id", blobs=("b1",))
     store.apply(tx)
 
-    found = identities.get(BufferedTransaction(store, Fetched()), "backend-id")
+    found = identities.get(BufferedTransaction(store), "backend-id")
     assert found == BackendIdentity(id="one")
     assert tx.batch.blobs == {pack(("sys", "backend-id")): ("b1",)}
-    assert identities.get(BufferedTransaction(store, Fetched()), "other") is None
+    assert identities.get(BufferedTransaction(store), "other") is None
 
 
 def test_fields_of_a_newer_version_survive_a_read_modify_write() -> None:
@@ -46,7 +46,7 @@ def test_fields_of_a_newer_version_survive_a_read_modify_write() -> None:
 
     old = identities.decode(Record(key, stored, 1, 1, 1))
     old.created_at_ms = 5
-    tx = BufferedTransaction(DictStore(), Fetched())
+    tx = BufferedTransaction(DictStore())
     identities.put(tx, old, "backend-id")
 
     reread = newer.FromString(tx.batch.puts[key])
@@ -55,11 +55,11 @@ def test_fields_of_a_newer_version_survive_a_read_modify_write() -> None:
 
 def test_a_range_returns_rows_below_its_prefix_page_by_page() -> None:
     store = DictStore()
-    tx = BufferedTransaction(store, Fetched())
+    tx = BufferedTransaction(store)
     for namespace, name in [("a", "1"), ("a", "2"), ("a", "3"), ("b", "1")]:
         identities.put(tx, BackendIdentity(id=namespace + name), namespace, name)
     store.apply(tx)
-    reader = BufferedTransaction(store, Fetched())
+    reader = BufferedTransaction(store)
 
     first = identities.range(reader, "a", limit=2)
     rest = identities.range(reader, "a", limit=2, start=next_key(first[-1].record.key))
@@ -72,7 +72,7 @@ def test_a_range_returns_rows_below_its_prefix_page_by_page() -> None:
 
 
 def test_a_delete_is_buffered() -> None:
-    tx = BufferedTransaction(DictStore(), Fetched())
+    tx = BufferedTransaction(DictStore())
 
     identities.delete(tx, "gone")
 

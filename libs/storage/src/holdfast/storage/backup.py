@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from holdfast.common.clock import Clock, SystemClock
 from holdfast.storage.backup_file import FORMAT_VERSION, BackupFileWriter, read_frames, read_header
-from holdfast.storage.batch import BLOBS_PER_RECORD_MAX, SEALED_VALUE_BYTES
 from holdfast.storage.blob import checked_id
 from holdfast.storage.codec.descriptor import MAGIC as SEALED_MAGIC
 from holdfast.storage.codec.identity import IDENTITY_KEY
@@ -35,6 +34,7 @@ from holdfast.storage.records_pb2 import (
     BackupRecord,
     BackupTrailer,
 )
+from holdfast.storage.transact import BLOBS_PER_RECORD_MAX, SEALED_VALUE_BYTES
 from holdfast.storage.whole_file import written_whole
 
 PAGE_RECORDS = 500

@@ -11,17 +11,33 @@ and (2) what it read was true at one moment: by the commit itself, or by a batch
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from holdfast.storage.errors import Conflict, InvalidBatch, TransactionContended
+from holdfast.storage.fetched import Fetched, Missing, RangeRead
 from holdfast.storage.keys import next_key
-from holdfast.storage.port import ABSENT, NO_STAMP, Batch, RangeExpectation, Record, View
+from holdfast.storage.port import (
+    ABSENT,
+    BATCH_BYTES_MAX,
+    BATCH_KEYS_MAX,
+    KEY_BYTES_MAX,
+    RANGE_LIMIT_MAX,
+    VALUE_BYTES_MAX,
+    Batch,
+    RangeExpectation,
+    Record,
+    View,
+)
 
 BACKOFF_S_BASE = 0.001
 BACKOFF_S_MAX = 0.1
 FETCHES_MAX = 10_000  # More than the keys of any batch: a function that reads without end is a defect.
-_CACHED = 0  # In the place of a statement's number: nothing was fetched.
+
+BLOBS_PER_RECORD_MAX = 255
+BLOB_ID_CHARS = 36
+SEALED_VALUE_BYTES = 4096  # A codec's envelope around the largest value takes less.
+SEALED_BATCH_BYTES = 4 << 20  # And around the values of the largest batch.
 
 T = TypeVar("T")
 
@@ -34,176 +50,44 @@ class NeedsCoordinator(Exception):
         raise NotImplementedError
 
 
-class RangeRead(NamedTuple):
-    """The arguments of one read of a range."""
-
-    start: bytes
-    end: bytes | None
-    limit: int
-    reverse: bool
-
-
-class Missing(Exception):
-    """Raised by a read of a remote store: these have to be fetched before the function can go on."""
-
-    def __init__(self, keys: Sequence[bytes] = (), ranges: Sequence[RangeRead] = ()) -> None:
-        super().__init__(f"{len(keys)} keys and {len(ranges)} ranges are not fetched yet")
-        self.keys = keys
-        self.ranges = ranges
-
-
-class CachedRecord(Protocol):
-    """What a cache knows of a key; `record` None: it does not exist."""
+class Source(Protocol):
+    """What the function of a transaction reads from."""
 
     @property
-    def record(self) -> Record | None: ...
+    def stamp(self) -> int:
+        """The same as long as nothing was committed; NO_STAMP if the store can't tell."""
+        ...
 
+    def get(self, key: bytes) -> Record | None: ...
 
-class ReadCache(Protocol):
-    """What a remote store knows without asking; it may be out of date."""
-
-    verified: int
-
-    @property
-    def is_readable(self) -> bool: ...
-
-    def find(self, key: bytes) -> CachedRecord | None: ...
-
-    def guesses_absent(self, keys: Sequence[bytes]) -> bool: ...
-
-    def doubt(self, keys: Iterable[bytes]) -> None: ...
-
-
-class Fetched:
-    """What one transaction may read of a remote store: what was fetched for it, and before the first conflict also what the
-    cache has. Remembers which statement each read of an attempt came from."""
-
-    __slots__ = ("_cache", "_is_renewed", "_sources", "_statements", "_used", "is_kept", "ranges", "records")
-
-    def __init__(self, cache: ReadCache | None = None) -> None:
-        self.is_kept = cache is not None  # What is fetched may be read by later transactions.
-        self.records: dict[bytes, Record | None] = {}
-        self.ranges: dict[RangeRead, tuple[list[Record], int, int]] = {}
-        self._cache = cache if cache is not None and cache.is_readable else None
-        self._sources: dict[bytes, int] = {}
-        self._statements = 0
-        self._used: set[int] = set()
-        self._is_renewed = False
-
-    def begin(self) -> None:
-        """The function is about to run."""
-        self._used.clear()
-        self._is_renewed = False
-
-    @property
-    def is_unverified(self) -> bool:
-        """Whether the function read something that no statement has shown."""
-        return _CACHED in self._used
-
-    @property
-    def is_of_one_moment(self) -> bool:
-        """Whether one statement has shown all that the function read."""
-        return len(self._used) == 1 and _CACHED not in self._used
-
-    def take(self, records: Mapping[bytes, Record | None]) -> None:
-        """The answer to one statement."""
-        self._statements += 1
-        self.records.update(records)
-        self._sources.update(dict.fromkeys(records, self._statements))
-
-    def take_range(self, read: RangeRead, records: list[Record], revision: int) -> None:
-        self._statements += 1
-        self.ranges[read] = (records, revision, self._statements)
-
-    def get(self, key: bytes) -> Record | None:
-        if key not in self.records and not self._recall(key):
-            raise Missing([key])
-        self._used.add(self._sources[key])
-        return self.records[key]
-
-    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
-        if missing := self._unknown(keys):
-            raise Missing(missing)
-        self._used.update([self._sources[key] for key in keys])
-        found = ((key, self.records[key]) for key in keys)
-        return {key: record for key, record in found if record is not None}
+    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]: ...
 
     def range(self, read: RangeRead) -> tuple[list[Record], int]:
-        if read not in self.ranges:
-            raise Missing(ranges=[read])
-        records, revision, source = self.ranges[read]
-        self._used.add(source)
-        return records, revision
+        """The records and the revision they were read at."""
+        ...
 
-    def prefetch(self, keys: Sequence[bytes]) -> None:
-        """Keys that are likely to be new are not asked for: if one is there, the commit will say so."""
-        missing = self._unknown(keys)
-        if not missing:
-            return
-        if self._cache is None or not self._cache.guesses_absent(missing):
-            raise Missing(missing)
-        for key in missing:
-            self.records[key] = None
-            self._sources[key] = _CACHED
+    def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
+        """A remote store raises Missing for those that are not fetched; a local one has nothing to do."""
+        ...
 
-    def verified(self, expects: Mapping[bytes, int]) -> Conflict | None:
-        """One statement has shown all of these again; the first that is not what the function read, if there is one."""
-        assert self._cache is not None, "only what came from a cache is verified"
-        self._cache.verified += 1
-        self._is_renewed = True
-        for key, expected in expects.items():
-            record = self.records[key]
-            if expected != (ABSENT if record is None else record.mod_revision):
-                return Conflict(key)
-        return None
-
-    def start_over(self, lost: Conflict | None) -> bool:
-        """Forget what an attempt read; whether that failed because of the cache, which is not read from now on."""
-        cache, self._cache = self._cache, None
-        is_cached = cache is not None and self.is_unverified
-        if cache is not None and is_cached and lost is not None:
-            recalled = [key for key, source in self._sources.items() if source == _CACHED]
-            cache.doubt([lost.key] if lost.key in recalled else recalled)
-        if not self._is_renewed:
-            self.clear()
-        return is_cached
-
-    def clear(self) -> None:
-        self.records.clear()
-        self.ranges.clear()
-        self._sources.clear()
-
-    def _unknown(self, keys: Sequence[bytes]) -> list[bytes]:
-        return [key for key in keys if key not in self.records and not self._recall(key)]
-
-    def _recall(self, key: bytes) -> bool:
-        known = None if self._cache is None else self._cache.find(key)
-        if known is None:
-            return False
-        self.records[key] = known.record
-        self._sources[key] = _CACHED
-        return True
-
-
-_NOTHING_FETCHED = Fetched()  # Of every transaction on a local store.
+    def undurable_revision(self, key: bytes) -> int:
+        """The revision of what `get` shows of this key if it is not durable yet, else 0."""
+        ...
 
 
 class TransactMixin:
-    """Gives a store `transact` and `view`. The hooks below are what a transaction reads through; those of a remote
-    store read from `fetched` and raise Missing."""
+    """Gives a store `transact` and `view`. A local store has its source at hand; a remote one begins every transaction with
+    what is cached, and fetches what is missing."""
 
-    def _tx_get(self, key: bytes, fetched: Fetched) -> Record | None:
+    _local_source: Source | None = None
+
+    def _begin(self) -> Fetched:
+        """What a new transaction of a remote store may read before anything is fetched for it."""
         raise NotImplementedError
 
-    def _tx_get_many(self, keys: Sequence[bytes], fetched: Fetched) -> dict[bytes, Record]:
-        raise NotImplementedError
-
-    def _tx_range(self, read: RangeRead, fetched: Fetched) -> tuple[list[Record], int]:
-        """The records and the revision they were read at."""
-        raise NotImplementedError
-
-    def _tx_prefetch(self, keys: Callable[[], Sequence[bytes]], fetched: Fetched) -> None:
-        """A remote store raises Missing for those that are not fetched; a local one has nothing to do."""
+    def _source(self, fetched: Fetched) -> Source:
+        """How a transaction of a remote store reads what was fetched for it."""
+        return fetched
 
     async def _fetch(self, missing: Missing, fetched: Fetched) -> None:
         """Bring what is missing; remote stores only."""
@@ -216,68 +100,71 @@ class TransactMixin:
         """What is durable, to read from at once; None if that takes a round trip."""
         return None
 
-    def _undurable_revision(self, key: bytes) -> int:
-        """The revision of what `_tx_get` shows of this key if it is not durable yet, else 0."""
-        return 0
-
-    def _read_stamp(self) -> int:
-        """The same as long as nothing was committed; NO_STAMP if the store can't tell."""
-        return NO_STAMP
-
     async def _wait_durable(self, revision: int) -> None:
         """Return once `revision` is durable; raise if it never will be."""
-
-    def _begin(self) -> Fetched:
-        """What a new transaction may read before anything is fetched for it."""
-        return _NOTHING_FETCHED
 
     async def view(self, fn: Callable[[View], T], *, attempts_max: int = 16) -> T:
         """See `Store.view`."""
         view = self._durable_view()
-        return await self._run(fn, Fetched(), attempts_max) if view is None else fn(view)
+        if view is not None:
+            return fn(view)
+        fetched = Fetched()
+        return await self._run(fn, self._source(fetched), fetched, attempts_max)
 
     async def transact(self, fn: Callable[["BufferedTransaction"], T], *, attempts_max: int = 16) -> T:
         """See `Store.transact`."""
-        return await self._run(fn, self._begin(), attempts_max)
+        source = self._local_source
+        if source is not None:
+            return await self._run(fn, source, None, attempts_max)
+        fetched = self._begin()
+        return await self._run(fn, self._source(fetched), fetched, attempts_max)
 
-    async def _run(self, fn: Callable[["BufferedTransaction"], T], fetched: Fetched, attempts_max: int) -> T:
+    async def _run(
+        self,
+        fn: Callable[["BufferedTransaction"], T],
+        source: Source,
+        fetched: Fetched | None,
+        attempts_max: int,
+    ) -> T:
         lost: Conflict | None = None
         attempt = fetches = 0
         while attempt < attempts_max:
-            fetched.begin()
-            tx = BufferedTransaction(self, fetched)
+            if fetched is not None:
+                fetched.begin()
+            tx = BufferedTransaction(source)
             try:
                 result = fn(tx)
             except Missing as missing:
                 fetches += 1
                 assert fetches <= FETCHES_MAX, "a function of transact reads without end"
+                assert fetched is not None, "a local store has everything at hand"
                 await self._fetch(missing, fetched)
                 continue
             except Conflict as conflict:
                 lost = conflict
             except NeedsCoordinator as needed:
-                lost = await self._disproof(tx)
+                lost = await self._disproof(tx, fetched)
                 if lost is None:
                     await needed.resolve()
             except Exception:
-                lost = await self._disproof(tx)
+                lost = await self._disproof(tx, fetched)
                 if lost is None:
                     raise
             else:
-                lost = await self._finish(tx)
+                lost = await self._finish(tx, fetched)
                 if lost is None:
                     return result
-            if fetched.start_over(lost):
+            if fetched is not None and fetched.start_over(lost):
                 continue
             attempt += 1
             if attempt < attempts_max:
                 await asyncio.sleep(random.uniform(0, min(BACKOFF_S_MAX, BACKOFF_S_BASE * 2**attempt)))
         raise TransactionContended(lost.key if lost else b"", attempts_max) from lost
 
-    async def _finish(self, tx: "BufferedTransaction") -> Conflict | None:
+    async def _finish(self, tx: "BufferedTransaction", fetched: Fetched | None) -> Conflict | None:
         """Commit; the conflict if what was read is no longer so."""
         if not tx.followers and not tx.has_writes:
-            return await self._disproof(tx)
+            return await self._disproof(tx, fetched)
         try:
             if tx.followers:
                 # The commit happens without its caller too, and its followers must be told of it then.
@@ -295,20 +182,19 @@ class TransactMixin:
         for follower in tx.followers:
             follower(revision)
 
-    async def _disproof(self, tx: "BufferedTransaction") -> Conflict | None:
+    async def _disproof(self, tx: "BufferedTransaction", fetched: Fetched | None) -> Conflict | None:
         """Why what the function decided without a write may not be believed: it was made from a torn, an outdated or an
         undurable view. None: it was not."""
-        if tx.needs_check:
-            conflict = await self._check(tx)
+        if _needs_check(tx.batch, fetched):
+            conflict = await self._check(tx.batch, fetched)
             if conflict is not None:
                 return conflict
         if tx.undurable_revision:
             await self._wait_durable(tx.undurable_revision)
         return None
 
-    async def _check(self, tx: "BufferedTransaction") -> Conflict | None:
-        batch, fetched = tx.batch, tx.fetched
-        if fetched.is_unverified and not batch.expect_ranges:
+    async def _check(self, batch: Batch, fetched: Fetched | None) -> Conflict | None:
+        if fetched is not None and fetched.is_unverified and not batch.expect_ranges:
             # A read waits for no writer, and brings what the next attempt needs.
             fetched.clear()
             await self._fetch(Missing(list(batch.expects)), fetched)
@@ -320,16 +206,24 @@ class TransactMixin:
         return None
 
 
+def _needs_check(batch: Batch, fetched: Fetched | None) -> bool:
+    """What one statement has shown, or one point read, is true at one moment by itself; two reads may not be."""
+    if fetched is not None and fetched.is_unverified:
+        return True
+    if fetched is not None and fetched.is_of_one_moment:
+        return False
+    return len(batch.expects) > 1 or bool(batch.expect_ranges)
+
+
 class BufferedTransaction:
     """One attempt of a transaction; the `Transaction` of the port."""
 
-    __slots__ = ("_seen", "_store", "batch", "fetched", "followers", "undurable_revision")
+    __slots__ = ("_seen", "_source", "batch", "followers", "undurable_revision")
 
-    def __init__(self, store: TransactMixin, fetched: Fetched) -> None:
-        self._store = store
-        self.fetched = fetched
+    def __init__(self, source: Source) -> None:
+        self._source = source
         self._seen: dict[bytes, Record | None] = {}  # What was read, and over it what was written.
-        self.batch = Batch(read_stamp=store._read_stamp())
+        self.batch = Batch(read_stamp=source.stamp)
         self.followers: list[Callable[[int], None]] = []
         self.undurable_revision = 0
 
@@ -337,26 +231,17 @@ class BufferedTransaction:
     def has_writes(self) -> bool:
         return bool(self.batch.puts or self.batch.deletes)
 
-    @property
-    def needs_check(self) -> bool:
-        """What one statement has shown, or one point read, is true at one moment by itself; two reads may not be."""
-        if self.fetched.is_unverified:
-            return True
-        if self.fetched.is_of_one_moment:
-            return False
-        return len(self.batch.expects) > 1 or bool(self.batch.expect_ranges)
-
     def get(self, key: bytes) -> Record | None:
         if key in self._seen:
             return self._seen[key]
-        record = self._store._tx_get(key, self.fetched)
+        record = self._source.get(key)
         self._remember(key, record)
         return record
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
         unread = [key for key in keys if key not in self._seen]
         if unread:
-            found = self._store._tx_get_many(unread, self.fetched)
+            found = self._source.get_many(unread)
             for key in unread:
                 self._remember(key, found.get(key))
         records = {key: self._seen[key] for key in keys}
@@ -365,10 +250,11 @@ class BufferedTransaction:
     def range(
         self, start: bytes, end: bytes | None, *, limit: int, reverse: bool = False, expected: bool = False
     ) -> list[Record]:
+        check_range_limit(limit)
         batch = self.batch
         hidden = sum(1 for key in batch.deletes if _within(key, start, end))
         read = RangeRead(start, end, limit + hidden, reverse)
-        records, revision = self._store._tx_range(read, self.fetched)
+        records, revision = self._source.range(read)
         self.undurable_revision = max(self.undurable_revision, revision)
         if expected:
             self._expect_range(read, records, revision)
@@ -379,7 +265,7 @@ class BufferedTransaction:
         return [merged[key] for key in sorted(merged, reverse=reverse)[:limit]]
 
     def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
-        self._store._tx_prefetch(keys, self.fetched)
+        self._source.prefetch(keys)
 
     def put(self, key: bytes, value: bytes, *, blobs: tuple[str, ...] = ()) -> None:
         batch = self.batch
@@ -404,7 +290,7 @@ class BufferedTransaction:
     def _remember(self, key: bytes, record: Record | None) -> None:
         self._seen[key] = record
         self.batch.expects[key] = ABSENT if record is None else record.mod_revision
-        undurable = self._store._undurable_revision(key)
+        undurable = self._source.undurable_revision(key)
         self.undurable_revision = max(self.undurable_revision, undurable)
 
     def _expect_range(self, read: RangeRead, records: list[Record], revision: int) -> None:
@@ -422,7 +308,39 @@ def _within(key: bytes, start: bytes, end: bytes | None) -> bool:
     return start <= key and (end is None or key < end)
 
 
-def check_range_limit(limit: int, limit_max: int) -> None:
+def check_range_limit(limit: int) -> None:
     """Refuse a limit that the port does not allow."""
-    if not 0 < limit <= limit_max:
-        raise InvalidBatch(f"range limit {limit} is not within 1…{limit_max}")
+    if not 0 < limit <= RANGE_LIMIT_MAX:
+        raise InvalidBatch(f"range limit {limit} is not within 1…{RANGE_LIMIT_MAX}")
+
+
+def check_batch(batch: Batch, *, is_sealed: bool = False) -> None:
+    """Raise InvalidBatch, saying which rule is broken. Sealed values carry an envelope that the rules do not count."""
+    value_bytes_max = VALUE_BYTES_MAX + SEALED_VALUE_BYTES * is_sealed
+    batch_bytes_max = BATCH_BYTES_MAX + SEALED_BATCH_BYTES * is_sealed
+    puts, deletes = batch.puts, batch.deletes
+    if len(puts) + len(deletes) + len(batch.expects) > BATCH_KEYS_MAX:
+        raise InvalidBatch(f"a batch names at most {BATCH_KEYS_MAX} keys; split it")
+    size_bytes = 0
+    for key, value in puts.items():
+        if len(key) > KEY_BYTES_MAX or len(value) > value_bytes_max:
+            raise InvalidBatch(
+                f"a key has at most {KEY_BYTES_MAX} bytes and a value {VALUE_BYTES_MAX}; put more into a blob"
+            )
+        size_bytes += len(key) + len(value)
+    if size_bytes > batch_bytes_max:
+        raise InvalidBatch(f"a batch carries at most {BATCH_BYTES_MAX} bytes; split it or use blobs")
+    if deletes and not deletes.isdisjoint(puts):
+        raise InvalidBatch(f"key {next(iter(deletes & puts.keys()))!r} is both put and deleted")
+    if batch.blobs:
+        _check_blobs(batch)
+
+
+def _check_blobs(batch: Batch) -> None:
+    for key, blob_ids in batch.blobs.items():
+        if key not in batch.puts:
+            raise InvalidBatch(f"key {key!r} names blobs but is not put")
+        if len(blob_ids) > BLOBS_PER_RECORD_MAX or any(len(blob_id) != BLOB_ID_CHARS for blob_id in blob_ids):
+            raise InvalidBatch(
+                f"key {key!r} names more than {BLOBS_PER_RECORD_MAX} blobs or something else than one"
+            )

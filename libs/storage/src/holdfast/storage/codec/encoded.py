@@ -21,12 +21,12 @@ from collections.abc import (
 from contextlib import asynccontextmanager
 from typing import Protocol, Self
 
-from holdfast.storage.batch import check_batch
 from holdfast.storage.codec.blobs import EncodedBlobStore
 from holdfast.storage.codec.compression import Compression
 from holdfast.storage.codec.hf1 import Codec
 from holdfast.storage.codec.keyring import Keyring
 from holdfast.storage.errors import DecryptionError
+from holdfast.storage.fetched import Fetched, Missing, RangeRead
 from holdfast.storage.keys import pack
 from holdfast.storage.port import (
     VALUE_BYTES_MAX,
@@ -40,7 +40,7 @@ from holdfast.storage.port import (
     Watch,
 )
 from holdfast.storage.store_clock import StoreClock
-from holdfast.storage.transact import Fetched, Missing, RangeRead, TransactMixin
+from holdfast.storage.transact import Source, TransactMixin, check_batch
 
 STEP_RECORDS = (
     64  # Sealed or opened between two looks of the event loop: about a millisecond of small values.
@@ -59,23 +59,15 @@ _BARE_TABLE = pack(("index",))
 class Backend(Store, Protocol):
     """A store with the hooks that transactions read through (`TransactMixin`)."""
 
-    def _tx_get(self, key: bytes, fetched: Fetched) -> Record | None: ...
-
-    def _tx_get_many(self, keys: Sequence[bytes], fetched: Fetched) -> dict[bytes, Record]: ...
-
-    def _tx_range(self, read: RangeRead, fetched: Fetched) -> tuple[list[Record], int]: ...
-
-    def _tx_prefetch(self, keys: Callable[[], Sequence[bytes]], fetched: Fetched) -> None: ...
+    _local_source: Source | None
 
     async def _fetch(self, missing: Missing, fetched: Fetched) -> None: ...
 
     def _begin(self) -> Fetched: ...
 
+    def _source(self, fetched: Fetched) -> Source: ...
+
     def _durable_view(self) -> View | None: ...
-
-    def _read_stamp(self) -> int: ...
-
-    def _undurable_revision(self, key: bytes) -> int: ...
 
     async def _wait_durable(self, revision: int) -> None: ...
 
@@ -145,6 +137,8 @@ class EncodedStore(TransactMixin):
         self.term_secret = keyring.derived(b"index terms")
         self._inner = inner
         self._values = ValueCodec(codec)
+        if inner._local_source is not None:
+            self._local_source = EncodedSource(inner._local_source, self._values)
         self._blobs = EncodedBlobStore(inner.blobs, codec)
 
     @property
@@ -243,36 +237,18 @@ class EncodedStore(TransactMixin):
                 for record, blobs in page
             ]
 
-    def _tx_get(self, key: bytes, fetched: Fetched) -> Record | None:
-        record = self._inner._tx_get(key, fetched)
-        return None if record is None else self._values.open(record)
-
-    def _tx_get_many(self, keys: Sequence[bytes], fetched: Fetched) -> dict[bytes, Record]:
-        found = self._inner._tx_get_many(keys, fetched)
-        return {key: self._values.open(record) for key, record in found.items()}
-
-    def _tx_range(self, read: RangeRead, fetched: Fetched) -> tuple[list[Record], int]:
-        records, revision = self._inner._tx_range(read, fetched)
-        return [self._values.open(record) for record in records], revision
-
-    def _tx_prefetch(self, keys: Callable[[], Sequence[bytes]], fetched: Fetched) -> None:
-        self._inner._tx_prefetch(keys, fetched)
-
     async def _fetch(self, missing: Missing, fetched: Fetched) -> None:
         await self._inner._fetch(missing, fetched)
 
     def _begin(self) -> Fetched:
         return self._inner._begin()  # What it caches is sealed, as stored, and opened by each read.
 
+    def _source(self, fetched: Fetched) -> Source:
+        return EncodedSource(self._inner._source(fetched), self._values)
+
     def _durable_view(self) -> View | None:
         inner = self._inner._durable_view()
         return None if inner is None else EncodedView(inner, self._values)
-
-    def _read_stamp(self) -> int:
-        return self._inner._read_stamp()
-
-    def _undurable_revision(self, key: bytes) -> int:
-        return self._inner._undurable_revision(key)
 
     async def _wait_durable(self, revision: int) -> None:
         await self._inner._wait_durable(revision)
@@ -281,6 +257,31 @@ class EncodedStore(TransactMixin):
 def term_secret(store: Store) -> bytes | None:
     """What the terms of an index are hashed with before they stand in keys, which are not encrypted; None: as they are."""
     return store.term_secret if isinstance(store, EncodedStore) else None
+
+
+class EncodedSource:
+    """What a transaction reads from the inner store, with opened values."""
+
+    def __init__(self, inner: Source, values: ValueCodec) -> None:
+        self._inner = inner
+        self._values = values
+        self.prefetch = inner.prefetch
+        self.undurable_revision = inner.undurable_revision
+
+    @property
+    def stamp(self) -> int:
+        return self._inner.stamp
+
+    def get(self, key: bytes) -> Record | None:
+        record = self._inner.get(key)
+        return None if record is None else self._values.open(record)
+
+    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
+        return {key: self._values.open(record) for key, record in self._inner.get_many(keys).items()}
+
+    def range(self, read: RangeRead) -> tuple[list[Record], int]:
+        records, revision = self._inner.range(read)
+        return [self._values.open(record) for record in records], revision
 
 
 class EncodedView:

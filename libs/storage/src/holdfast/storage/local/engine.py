@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Protocol, cast
 
+from holdfast.storage.errors import StorageError
 from holdfast.storage.local.ordered import OrderedKeys
 
 Write = tuple[bytes, bytes | None]
@@ -111,3 +112,17 @@ class _MemoryView:
 
     def close(self) -> None:
         self._items = []
+
+
+class ClosedEngine(MemoryEngine):
+    """In the place of an engine whose store is closed: every read says so."""
+
+    def __init__(self, error: StorageError) -> None:
+        super().__init__()
+        self._error = error
+
+    def get(self, key: bytes) -> bytes | None:
+        raise self._error
+
+    def scan(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        raise self._error

@@ -5,12 +5,14 @@ Bookkeeping on the loop: of I/O there is only the engine's, which answers at onc
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from holdfast.storage.errors import StorageError, StoreUnavailable
+from holdfast.storage.fetched import RangeRead
 from holdfast.storage.local import layout
-from holdfast.storage.local.engine import Engine, Prepared, Write
+from holdfast.storage.local.engine import ClosedEngine, Engine, Prepared, Write
 from holdfast.storage.local.layout import Change
 from holdfast.storage.port import RangeExpectation, Record
 
@@ -205,7 +207,50 @@ class PendingBatches:
         self.start_at(max(self.revision, durable_revision))
         self.revision_kept = durable_revision
 
-    # -- what transactions see
+    def close(self, error: StorageError) -> None:
+        """No transaction reads any more."""
+        self._records.clear()
+        self.engine = ClosedEngine(error)
+
+    # -- what transactions see: the `Source` of `transact`
+
+    def get(self, key: bytes) -> Record | None:
+        kept = self.kept(key)
+        return None if kept is None else kept.record
+
+    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
+        found = {key: self.kept(key) for key in keys}
+        return {key: kept.record for key, kept in found.items() if kept is not None}
+
+    def range(self, read: RangeRead) -> tuple[list[Record], int]:
+        start, end, limit, reverse = read
+        staged = self.latest_within(start, end)
+        gone = sum(1 for stored in staged.values() if stored is None)
+        records = {r.key: r for r in self.durable_range(start, end, limit + gone, reverse=reverse)}
+        for key, stored in staged.items():
+            if stored is None:
+                records.pop(key, None)
+            else:
+                records[key] = layout.decode_stored(key, stored)
+        ordered = sorted(records, reverse=reverse)[:limit] if staged else list(records)
+        return [records[key] for key in ordered], self.revision
+
+    def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
+        """Everything is at hand."""
+
+    def undurable_revision(self, key: bytes) -> int:
+        latest = self._latest.get(key)
+        return 0 if latest is None else latest[0]
+
+    def durable_range(
+        self, start: bytes, end: bytes | None, limit: int, *, reverse: bool, keys_only: bool = False
+    ) -> list[Record]:
+        """What readers see."""
+        engine_end = layout.after_prefix(layout.RECORD) if end is None else layout.RECORD + end
+        rows = self.engine.scan(layout.RECORD + start, engine_end, reverse=reverse)
+        return [
+            layout.decode_stored(key[1:], stored, keys_only=keys_only) for key, stored in islice(rows, limit)
+        ]
 
     def kept(self, key: bytes) -> Kept | None:
         """The latest state of a key, durable or not."""

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from itertools import islice
 from typing import Protocol
 
 from holdfast.storage.blob import Removals
@@ -15,9 +14,9 @@ from holdfast.storage.local.pending import PendingBatch, PendingBatches
 from holdfast.storage.local.snapshot import LocalSnapshot
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.past import check_readable
-from holdfast.storage.port import RANGE_LIMIT_MAX, BlobStore, Event, Record, Snapshot, View
+from holdfast.storage.port import BlobStore, Event, Record, Snapshot, View
 from holdfast.storage.store_clock import StoreClock
-from holdfast.storage.transact import Fetched, RangeRead, TransactMixin, check_range_limit
+from holdfast.storage.transact import TransactMixin, check_range_limit
 from holdfast.storage.trouble import WriteTrouble
 from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
 
@@ -71,7 +70,7 @@ class LocalReader(TransactMixin):
             layout.change_at_ms(engine.get(layout.change_key(self._revision))),
         )
         self._clock.raise_to(self._committed_at_ms / 1000)
-        self._pending = PendingBatches(self._revision, engine)
+        self._pending = self._local_source = PendingBatches(self._revision, engine)
         self._view = DurableView(self)
         self._past = LocalPast(self)
         self._unapplied: deque[PendingBatch] = deque()  # Durable, not applied yet.
@@ -171,62 +170,19 @@ class LocalReader(TransactMixin):
         at_revision: int | None = None,
     ) -> list[Record]:
         self._check_open()
-        check_range_limit(limit, RANGE_LIMIT_MAX)
+        check_range_limit(limit)
         if at_revision is not None:
             return await self._past.range(
                 start, end, limit=limit, reverse=reverse, keys_only=keys_only, at_revision=at_revision
             )
-        return self._range_durable(start, end, limit, reverse=reverse, keys_only=keys_only)
-
-    def _range_durable(
-        self, start: bytes, end: bytes | None, limit: int, *, reverse: bool, keys_only: bool = False
-    ) -> list[Record]:
-        engine_end = layout.after_prefix(layout.RECORD) if end is None else layout.RECORD + end
-        rows = self._engine.scan(layout.RECORD + start, engine_end, reverse=reverse)
-        return [
-            layout.decode_stored(key[1:], stored, keys_only=keys_only) for key, stored in islice(rows, limit)
-        ]
-
-    # -- reads of a transaction: staged before durable
-
-    def _tx_get(self, key: bytes, fetched: Fetched) -> Record | None:
-        self._check_open()
-        kept = self._pending.kept(key)
-        return None if kept is None else kept.record
-
-    def _tx_get_many(self, keys: Sequence[bytes], fetched: Fetched) -> dict[bytes, Record]:
-        self._check_open()
-        found = {key: self._pending.kept(key) for key in keys}
-        return {key: kept.record for key, kept in found.items() if kept is not None}
-
-    def _tx_range(self, read: RangeRead, fetched: Fetched) -> tuple[list[Record], int]:
-        self._check_open()
-        start, end, limit, reverse = read
-        check_range_limit(limit, 2 * RANGE_LIMIT_MAX)  # The transaction adds what it hides itself.
-        staged = self._pending.latest_within(start, end)
-        gone = sum(1 for stored in staged.values() if stored is None)
-        records = {r.key: r for r in self._range_durable(start, end, limit + gone, reverse=reverse)}
-        for key, stored in staged.items():
-            if stored is None:
-                records.pop(key, None)
-            else:
-                records[key] = layout.decode_stored(key, stored)
-        ordered = sorted(records, reverse=reverse)[:limit] if staged else list(records)
-        return [records[key] for key in ordered], self._pending.revision
+        return self._pending.durable_range(start, end, limit, reverse=reverse, keys_only=keys_only)
 
     def _durable_view(self) -> View:
         self._check_open()
         return self._view
 
-    def _undurable_revision(self, key: bytes) -> int:
-        latest = self._pending.latest(key)
-        return 0 if latest is None else latest[0]
-
     async def _wait_durable(self, revision: int) -> None:
         await self._pending.wait_durable(revision)
-
-    def _read_stamp(self) -> int:
-        return self._pending.stamp
 
     # -- watches and history
 
@@ -310,8 +266,8 @@ class DurableView:
     def range(
         self, start: bytes, end: bytes | None, *, limit: int, reverse: bool = False, expected: bool = False
     ) -> list[Record]:
-        check_range_limit(limit, RANGE_LIMIT_MAX)
-        return self._reader._range_durable(start, end, limit, reverse=reverse)
+        check_range_limit(limit)
+        return self._reader._pending.durable_range(start, end, limit, reverse=reverse)
 
     def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
         """Everything is at hand."""

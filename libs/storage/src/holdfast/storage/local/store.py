@@ -15,13 +15,13 @@ import contextlib
 from collections.abc import AsyncIterable, Iterable, Sequence
 
 from holdfast.common import failpoint
-from holdfast.storage.batch import check_batch
 from holdfast.storage.errors import (
     BlobNotFound,
     Conflict,
     InvalidBatch,
     OutcomeUnknown,
     StorageError,
+    StoreClosed,
     StoreCorrupt,
     StoreFull,
     StoreUnavailable,
@@ -40,6 +40,7 @@ from holdfast.storage.port import (
     Record,
     SnapshotRecord,
 )
+from holdfast.storage.transact import check_batch
 
 SLICE_BATCHES = 8  # Applied and answered in one go: what this takes, everybody else on the loop waits.
 
@@ -50,7 +51,8 @@ class LocalStore(LocalReader):
     # -- commit
 
     async def commit(self, batch: Batch) -> int:
-        self._check_open()
+        if self._is_closed:
+            self._check_open()
         if self._problem is not None:
             raise self._problem
         check_batch(batch, is_sealed=self._options.keyring is not None)
@@ -99,7 +101,7 @@ class LocalStore(LocalReader):
         """The revision that must be durable for what the batch expects to be durable."""
         if batch.expect_ranges:
             return self._pending.revision
-        return max(map(self._undurable_revision, batch.expects), default=0)
+        return max(map(self._pending.undurable_revision, batch.expects), default=0)
 
     def _stage(self, batch: Batch) -> PendingBatch:
         revision = self._pending.revision + 1
@@ -267,7 +269,7 @@ class LocalStore(LocalReader):
 
     async def restore(self, revision: int, pages: AsyncIterable[Sequence[SnapshotRecord]]) -> None:
         self._check_open()
-        if self._pending.revision or self._range_durable(b"", None, 1, reverse=False):
+        if self._pending.revision or self._pending.durable_range(b"", None, 1, reverse=False):
             raise InvalidBatch(f"{self._url} is not empty; restore into a new store")
         self._engine.write([(layout.META_RESTORING, b"1")])
         await asyncio.to_thread(self._engine.flush)
@@ -328,6 +330,7 @@ class LocalStore(LocalReader):
         self._is_closed = True
         with contextlib.suppress(StorageError):  # Who committed what is lost now has been told.
             await self._pending.wait_durable(self._pending.revision)
+        self._pending.close(StoreClosed(f"{self._url} is closed"))
         self._hub.close()
 
 

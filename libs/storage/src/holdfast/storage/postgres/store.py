@@ -6,10 +6,10 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 
 from holdfast.common.background import background
 from holdfast.common.clock import SystemClock
-from holdfast.storage.batch import check_batch
 from holdfast.storage.errors import InvalidBatch, StoreReadOnly
+from holdfast.storage.fetched import Fetched, Missing, RangeRead
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import RANGE_LIMIT_MAX, Batch, Record, Snapshot, SnapshotRecord
+from holdfast.storage.port import Batch, Record, Snapshot, SnapshotRecord
 from holdfast.storage.postgres.blob import PostgresBlobs
 from holdfast.storage.postgres.cache import RecordCache
 from holdfast.storage.postgres.clock import keep_following, open_clock
@@ -26,7 +26,7 @@ from holdfast.storage.postgres.retry import READ_RETRY_S, retried
 from holdfast.storage.postgres.snapshot import restore, take_snapshot
 from holdfast.storage.postgres.url import parse_url
 from holdfast.storage.store_clock import StoreClock
-from holdfast.storage.transact import Fetched, Missing, RangeRead, TransactMixin, check_range_limit
+from holdfast.storage.transact import TransactMixin, check_batch, check_range_limit
 from holdfast.storage.trouble import WriteTrouble
 from holdfast.storage.watch import HubWatch
 
@@ -166,7 +166,7 @@ class PostgresStore(TransactMixin):
         keys_only: bool = False,
         at_revision: int | None = None,
     ) -> list[Record]:
-        check_range_limit(limit, RANGE_LIMIT_MAX)
+        check_range_limit(limit)
         if at_revision is not None:
             return await self._past.range(
                 start, end, limit=limit, reverse=reverse, keys_only=keys_only, at_revision=at_revision
@@ -179,19 +179,6 @@ class PostgresStore(TransactMixin):
 
     def _begin(self) -> Fetched:
         return Fetched(self._cache)
-
-    def _tx_get(self, key: bytes, fetched: Fetched) -> Record | None:
-        return fetched.get(key)
-
-    def _tx_get_many(self, keys: Sequence[bytes], fetched: Fetched) -> dict[bytes, Record]:
-        return fetched.get_many(keys)
-
-    def _tx_range(self, read: RangeRead, fetched: Fetched) -> tuple[list[Record], int]:
-        check_range_limit(read.limit, 2 * RANGE_LIMIT_MAX)  # The transaction adds what it hides itself.
-        return fetched.range(read)
-
-    def _tx_prefetch(self, keys: Callable[[], Sequence[bytes]], fetched: Fetched) -> None:
-        fetched.prefetch(keys())
 
     async def _fetch(self, missing: Missing, fetched: Fetched) -> None:
         if missing.keys:

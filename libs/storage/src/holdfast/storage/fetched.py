@@ -1,0 +1,166 @@
+"""What one transaction may read of a remote store, and what it has to ask for first."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from holdfast.storage.errors import Conflict
+from holdfast.storage.port import ABSENT, NO_STAMP, Record
+
+_CACHED = 0  # In the place of a statement's number: nothing was fetched.
+
+
+class RangeRead(NamedTuple):
+    """The arguments of one read of a range."""
+
+    start: bytes
+    end: bytes | None
+    limit: int
+    reverse: bool
+
+
+class Missing(Exception):
+    """Raised by a read of a remote store: these have to be fetched before the function can go on."""
+
+    def __init__(self, keys: Sequence[bytes] = (), ranges: Sequence[RangeRead] = ()) -> None:
+        super().__init__(f"{len(keys)} keys and {len(ranges)} ranges are not fetched yet")
+        self.keys = keys
+        self.ranges = ranges
+
+
+class CachedRecord(Protocol):
+    """What a cache knows of a key; `record` None: it does not exist."""
+
+    @property
+    def record(self) -> Record | None: ...
+
+
+class ReadCache(Protocol):
+    """What a remote store knows without asking; it may be out of date."""
+
+    verified: int
+
+    @property
+    def is_readable(self) -> bool: ...
+
+    def find(self, key: bytes) -> CachedRecord | None: ...
+
+    def guesses_absent(self, keys: Sequence[bytes]) -> bool: ...
+
+    def doubt(self, keys: Iterable[bytes]) -> None: ...
+
+
+class Fetched:
+    """What one transaction may read of a remote store: what was fetched for it, and before the first conflict also what the
+    cache has. Remembers which statement each read of an attempt came from."""
+
+    __slots__ = ("_cache", "_is_renewed", "_sources", "_statements", "_used", "is_kept", "ranges", "records")
+
+    stamp = NO_STAMP
+
+    def __init__(self, cache: ReadCache | None = None) -> None:
+        self.is_kept = cache is not None  # What is fetched may be read by later transactions.
+        self.records: dict[bytes, Record | None] = {}
+        self.ranges: dict[RangeRead, tuple[list[Record], int, int]] = {}
+        self._cache = cache if cache is not None and cache.is_readable else None
+        self._sources: dict[bytes, int] = {}
+        self._statements = 0
+        self._used: set[int] = set()
+        self._is_renewed = False
+
+    def begin(self) -> None:
+        """The function is about to run."""
+        self._used.clear()
+        self._is_renewed = False
+
+    @property
+    def is_unverified(self) -> bool:
+        """Whether the function read something that no statement has shown."""
+        return _CACHED in self._used
+
+    @property
+    def is_of_one_moment(self) -> bool:
+        """Whether one statement has shown all that the function read."""
+        return len(self._used) == 1 and _CACHED not in self._used
+
+    def take(self, records: Mapping[bytes, Record | None]) -> None:
+        """The answer to one statement."""
+        self._statements += 1
+        self.records.update(records)
+        self._sources.update(dict.fromkeys(records, self._statements))
+
+    def take_range(self, read: RangeRead, records: list[Record], revision: int) -> None:
+        self._statements += 1
+        self.ranges[read] = (records, revision, self._statements)
+
+    def get(self, key: bytes) -> Record | None:
+        if key not in self.records and not self._recall(key):
+            raise Missing([key])
+        self._used.add(self._sources[key])
+        return self.records[key]
+
+    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
+        if missing := self._unknown(keys):
+            raise Missing(missing)
+        self._used.update([self._sources[key] for key in keys])
+        found = ((key, self.records[key]) for key in keys)
+        return {key: record for key, record in found if record is not None}
+
+    def range(self, read: RangeRead) -> tuple[list[Record], int]:
+        if read not in self.ranges:
+            raise Missing(ranges=[read])
+        records, revision, source = self.ranges[read]
+        self._used.add(source)
+        return records, revision
+
+    def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
+        """Keys that are likely to be new are not asked for: if one is there, the commit will say so."""
+        missing = self._unknown(keys())
+        if not missing:
+            return
+        if self._cache is None or not self._cache.guesses_absent(missing):
+            raise Missing(missing)
+        for key in missing:
+            self.records[key] = None
+            self._sources[key] = _CACHED
+
+    def undurable_revision(self, key: bytes) -> int:
+        """What a database shows is durable."""
+        return 0
+
+    def verified(self, expects: Mapping[bytes, int]) -> Conflict | None:
+        """One statement has shown all of these again; the first that is not what the function read, if there is one."""
+        assert self._cache is not None, "only what came from a cache is verified"
+        self._cache.verified += 1
+        self._is_renewed = True
+        for key, expected in expects.items():
+            record = self.records[key]
+            if expected != (ABSENT if record is None else record.mod_revision):
+                return Conflict(key)
+        return None
+
+    def start_over(self, lost: Conflict | None) -> bool:
+        """Forget what an attempt read; whether that failed because of the cache, which is not read from now on."""
+        cache, self._cache = self._cache, None
+        is_cached = cache is not None and self.is_unverified
+        if cache is not None and is_cached and lost is not None:
+            recalled = [key for key, source in self._sources.items() if source == _CACHED]
+            cache.doubt([lost.key] if lost.key in recalled else recalled)
+        if not self._is_renewed:
+            self.clear()
+        return is_cached
+
+    def clear(self) -> None:
+        self.records.clear()
+        self.ranges.clear()
+        self._sources.clear()
+
+    def _unknown(self, keys: Sequence[bytes]) -> list[bytes]:
+        return [key for key in keys if key not in self.records and not self._recall(key)]
+
+    def _recall(self, key: bytes) -> bool:
+        known = None if self._cache is None else self._cache.find(key)
+        if known is None:
+            return False
+        self.records[key] = known.record
+        self._sources[key] = _CACHED
+        return True
