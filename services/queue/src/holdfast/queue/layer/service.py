@@ -60,12 +60,14 @@ class QueueService:
         self._dispatchers = Dispatchers(store, clock, self._endings.lapsed, limits)
         self._endings.dispatchers = self._dispatchers
         self._deadlines = Deadlines(store, clock, self._endings)
-        self._arrivals = Arrivals(store, clock, self._dispatchers, self._deadlines, limits)
+        self._arrivals = Arrivals(
+            store, clock, self._dispatchers, self._deadlines, limits, dependencies.decider
+        )
         claims = Claims(store, clock, self._dispatchers, self._endings)
         transactional_claims = TransactionalClaims(store, clock, self._dispatchers, self._endings, binding)
         self._consumers = Consumers(self._dispatchers, claims, transactional_claims, limits)
         self._settlements = Settlements(store, clock, self._dispatchers, self._endings, binding, limits)
-        self._enlistment = Enlistment(clock, self._dispatchers, self._endings, binding)
+        self._enlistment = Enlistment(clock, self._dispatchers, self._endings, binding, self._deadlines.told)
         self._inspection = Inspection(store, clock, self._dispatchers)
         self._dead_letters = DeadLetters(store, clock, self._dispatchers, self._endings, binding)
         self._policies = Policies(store, self._dispatchers, limits.visibility_s_max)
@@ -126,7 +128,8 @@ class QueueService:
         return (await self._arrivals.enqueue([(order, content)]))[0]
 
     async def enqueue_many(self, orders: Sequence[tuple[EnqueueOrder, Content]]) -> list[Message]:
-        """All in one commit, or none. BatchTooLarge above BATCH_MAX or the size of one commit."""
+        """All in one commit, or none: into their queues, or into the transaction that all of them name. BatchTooLarge
+        above BATCH_MAX or the size of one commit."""
         return await self._arrivals.enqueue(orders)
 
     # -- out
@@ -230,10 +233,10 @@ class QueueService:
     # -- the resource manager's side
 
     def reads(self, txn_id: str, members: Sequence[Member]) -> Sequence[bytes]:
-        return self._enlistment.reads(members)
+        return self._enlistment.reads(txn_id, members)
 
     def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
-        """Commit acks the messages of a transaction, rollback gives them back."""
+        """Commit acks the deliveries of a transaction and publishes what it sends; rollback gives back and drops."""
         self._enlistment.apply(tx, txn_id, decision, members)
 
     def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:

@@ -9,8 +9,9 @@ from holdfast.common.metrics import Registry
 from holdfast.leases.layer.records import held_members
 from holdfast.storage.port import Transaction
 from holdfast.txn.layer import rules
+from holdfast.txn.layer.errors import TxnConflict
 from holdfast.txn.layer.led import EnlistedAtLeader, Led, SettledByLeader
-from holdfast.txn.layer.lifetime import leased_until_ms, message_place
+from holdfast.txn.layer.lifetime import is_sent, last_lease_ends_ms, leased_until_ms, message_place
 from holdfast.txn.layer.port import Decision, Member, ResourceManager, check_room
 from holdfast.txn.layer.records import MARKERS, RECORDS, delete_record, put_marker, put_record
 from holdfast.txn.layer.records_pb2 import TxnMarker, TxnRecord
@@ -29,8 +30,8 @@ class Coordinator:
     """The `Decider` of the layers in its process.
 
     What lies in this store is decided and applied in the same commit: there is no moment at which one is durable and
-    the other is not, and nothing to recover. A record of its own has only a transaction that was named beforehand, or
-    one that reaches other islands. Of every other one the leases tell who takes part.
+    the other is not, and nothing to recover. A record of its own has only a transaction that was named beforehand, that
+    sends messages, or that reaches other islands. Of every other one the leases tell who takes part.
     """
 
     def __init__(
@@ -102,6 +103,43 @@ class Coordinator:
         if last_ms > expires_at_ms:
             self.keep(tx, txn_id, last_ms, members)
         return last_ms
+
+    def admit(self, tx: Transaction, txn_id: str, joining: Sequence[Member]) -> None:
+        tx.prefetch(lambda: [RECORDS.key(txn_id), MARKERS.key(txn_id)])
+        held = held_members(tx, txn_id)
+        check_room(held, len(joining))
+        expires_at_ms = self._open_until_ms(tx, txn_id, held)
+        record = RECORDS.get(tx, txn_id)
+        if self.lead is not None and self.lead.is_clustered:
+            if not rules.are_enlisted(record, joining):
+                raise EnlistedAtLeader(self.lead, txn_id, expires_at_ms, [*held, *joining])
+        elif record is None or record.expires_at_ms < expires_at_ms:
+            # No lease of these ends by itself: what is due ends them if nobody decides.
+            self._put_pending(tx, txn_id, record or TxnRecord(), expires_at_ms)
+        self.keep(tx, txn_id, last_lease_ends_ms(tx, txn_id, held), held)
+
+    def _open_until_ms(self, tx: Transaction, txn_id: str, held: Sequence[Member]) -> int:
+        """When a transaction ends that may still be joined; one that holds no lease begins its time anew."""
+        now_ms = self._clock.now_ms()
+        record, marker = self.known(tx, txn_id)
+        decided = record or marker
+        if decided is not None and rules.state_of(decided) is not State.PENDING:
+            raise TxnConflict(f"the transaction is decided: {decided.state}; begin another one")
+        leased_ms = last_lease_ends_ms(tx, txn_id, held)
+        ends_ms = (
+            max(record.expires_at_ms, leased_ms) if record is not None else end_ms(now_ms, self._record_ttl_s)
+        )
+        if ends_ms <= now_ms:
+            raise TxnConflict("the time of the transaction is over; begin another one")
+        return ends_ms if leased_ms > now_ms else max(ends_ms, end_ms(now_ms, self._record_ttl_s))
+
+    def _put_pending(self, tx: Transaction, txn_id: str, record: TxnRecord, expires_at_ms: int) -> None:
+        now_ms = self._clock.now_ms()
+        record.state = State.PENDING
+        record.created_at_ms = record.created_at_ms or now_ms
+        record.updated_at_ms = now_ms
+        record.expires_at_ms = expires_at_ms
+        self._put(tx, txn_id, record, due_at_ms=expires_at_ms)
 
     def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
         if self.lead is not None and self.lead.is_clustered and expires_at_ms:
@@ -188,12 +226,14 @@ class Coordinator:
         self.end(tx, txn_id, decision, members)
 
     def _without_lapsed(self, tx: Transaction, txn_id: str, members: Sequence[Member]) -> list[Member]:
-        """Messages whose time is over go back to their queue, whatever is decided."""
+        """Deliveries whose time is over go back to their queue, whatever is decided."""
         now_ms = self._clock.now_ms()
         lapsed = [
             member
             for member in members
-            if message_place(member) and leased_until_ms(tx, txn_id, member) <= now_ms
+            if message_place(member)
+            and leased_until_ms(tx, txn_id, member) <= now_ms
+            and not is_sent(tx, txn_id, member)
         ]
         if lapsed:
             self.end(tx, txn_id, Decision.ROLLBACK, lapsed)

@@ -32,9 +32,9 @@ class TooManyParticipants(HoldfastError):
     code, status = "too_many_participants", 413
 
 
-def check_room(members: Sequence[Member]) -> None:
-    """Refuse to let another one join these."""
-    if len(members) >= MEMBERS_MAX:
+def check_room(members: Sequence[Member], joining: int = 1) -> None:
+    """Refuse to let so many others join these."""
+    if len(members) + joining > MEMBERS_MAX:
         raise TooManyParticipants(f"a transaction has at most {MEMBERS_MAX} participants; begin another one")
 
 
@@ -96,6 +96,11 @@ class Decider(Protocol):
     ) -> int:
         """A member joins these: all of them live as long as the last one ends, because a transaction must not
         lose one member and keep another; returns when that is."""
+        ...
+
+    def admit(self, tx: Transaction, txn_id: str, joining: Sequence[Member]) -> None:
+        """These join without a lease of their own: they live as long as their transaction, and prolong none of the
+        leases in it. One that holds no lease ends after the default TTL. TxnConflict if it is decided or its time is over."""
         ...
 
     def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:

@@ -1,6 +1,6 @@
-"""The queue as a resource manager: what a decision on a transaction makes of the messages it dequeued."""
+"""The queue as a resource manager: what a decision on a transaction makes of the messages it dequeued and sends."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from holdfast.common.clock import SteadyClock
 from holdfast.leases.layer.records import held_key
@@ -9,28 +9,34 @@ from holdfast.queue.layer.delivery.transaction_binding import TransactionBinding
 from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
 from holdfast.queue.layer.dispatch.window import Entry
 from holdfast.queue.layer.errors import MessageLeaseMismatch
-from holdfast.queue.layer.message import records, rules
+from holdfast.queue.layer.message import records, rules, staging
 from holdfast.queue.layer.message.records import TAKEN, keys_of, message_of_member
 from holdfast.queue.layer.message.types import QueueAddress
-from holdfast.queue.layer.records_pb2 import MessageState
+from holdfast.queue.layer.records_pb2 import MessageState, StagedMessage
 from holdfast.storage.port import Transaction
 from holdfast.txn.layer.port import Decision, Member
 
 
 class Enlistment:
-    """Commit acks, rollback gives back."""
+    """Commit acks what was dequeued and publishes what is sent; rollback gives back the one and drops the other."""
 
     def __init__(
-        self, clock: SteadyClock, dispatchers: Dispatchers, endings: Endings, binding: TransactionBinding
+        self,
+        clock: SteadyClock,
+        dispatchers: Dispatchers,
+        endings: Endings,
+        binding: TransactionBinding,
+        on_deadline: Callable[[int], None],
     ) -> None:
         self._clock = clock
         self._dispatchers = dispatchers
         self._endings = endings
         self._binding = binding
+        self._on_deadline = on_deadline
 
-    def reads(self, members: Sequence[Member]) -> list[bytes]:
+    def reads(self, txn_id: str, members: Sequence[Member]) -> list[bytes]:
         found = [place for member in members if (place := message_of_member(member)) is not None]
-        return [key for address, message_id in found for key in _keys(address, message_id)]
+        return [key for address, message_id in found for key in _keys(txn_id, address, message_id)]
 
     def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
         for member in members:
@@ -38,8 +44,11 @@ class Enlistment:
             if found is None:
                 continue
             address, message_id = found
-            state = TAKEN.get(tx, *address, message_id)
-            if decision is Decision.COMMIT:
+            staged = staging.read(tx, txn_id, address, message_id)
+            state = None if staged is not None else TAKEN.get(tx, *address, message_id)
+            if staged is not None:
+                self._end_staged(tx, txn_id, address, message_id, staged, decision)
+            elif decision is Decision.COMMIT:
                 self._commit(tx, txn_id, address, message_id, state)
             elif state is not None and state.txn_id == txn_id:
                 self._roll_back(tx, address, message_id, state)
@@ -63,6 +72,25 @@ class Enlistment:
                 self._write(tx, *found, state)
             last_ms = max(last_ms, state.expires_at_ms)
         return last_ms
+
+    def _end_staged(
+        self,
+        tx: Transaction,
+        txn_id: str,
+        address: QueueAddress,
+        message_id: str,
+        staged: StagedMessage,
+        decision: Decision,
+    ) -> None:
+        if decision is Decision.ROLLBACK:
+            staging.drop(tx, txn_id, address, message_id)
+            return
+        place, ready = staging.publish(tx, txn_id, address, message_id, staged, self._clock.now_ms())
+        tx.after_commit(
+            lambda revision: self._dispatchers.tell(address, [Entry(message_id, place, revision, ready)])
+        )
+        if ready.deadline_ms:
+            tx.after_commit(lambda _: self._on_deadline(ready.deadline_ms))
 
     def _commit(
         self,
@@ -101,6 +129,6 @@ class Enlistment:
         )
 
 
-def _keys(address: QueueAddress, message_id: str) -> tuple[bytes, bytes]:
+def _keys(txn_id: str, address: QueueAddress, message_id: str) -> tuple[bytes, ...]:
     keys = keys_of(address)
-    return keys.taken(message_id), keys.message(message_id)
+    return keys.taken(message_id), keys.message(message_id), keys.sent(txn_id, message_id)
