@@ -370,6 +370,16 @@ async def test_a_transaction_id_that_is_no_xid_is_refused(queue: Queue) -> None:
         await queue.enqueue(txn_id="nope")
 
 
+async def test_an_enqueue_that_is_repeated_stages_a_second_message(queue: Queue) -> None:
+    txn_id = new_xid()
+    sent = [await queue.enqueue(txn_id=txn_id) for _ in range(2)]
+    await decisions_of(queue).decide(txn_id, Ask(State.COMMIT))
+
+    taken = [(await queue.dequeue()).message.message_id for _ in range(2)]
+
+    assert taken == [one.message_id for one in sent]
+
+
 @pytest.mark.parametrize("state", [State.COMMIT, State.ROLLBACK])
 async def test_a_large_payload_stays_while_it_is_staged_and_goes_with_a_rollback(
     queue: Queue, state: State

@@ -5,16 +5,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from holdfast.common.clock import FakeClock, SteadyClock, end_ms
 from holdfast.common.ids import new_xid, uuid7
@@ -510,9 +503,30 @@ TestMessages = MessagesMachine.TestCase
 
 # -- the checks can fail
 
-_QUICK = settings(
-    deadline=None, max_examples=300, stateful_step_count=30, phases=[Phase.generate], database=None
-)
+
+def walk() -> None:
+    """Each rule that a mutant breaks, once, with a look at everything after each step."""
+    machine = MessagesMachine()
+    steps: list[Callable[[], None]] = [
+        machine.begin,
+        lambda: machine.enqueue(0, 3),
+        lambda: machine.claim(10, None, False),
+        lambda: machine.send(0, 0, True),
+        lambda: machine.ack(0, ""),
+        lambda: machine.claim(10, None, False),
+        lambda: machine.send(0, 0, True),
+        lambda: machine.nack(0, 0, NackIntent.DEFER, False),
+        lambda: machine.claim(10, None, False),
+    ]
+    for step in steps:
+        step()
+        machine.every_message_stands_in_exactly_the_place_of_the_model()
+        machine.states_are_those_of_the_model()
+        machine.transactions_know_their_members_and_nothing_else()
+
+
+def test_a_walk_through_the_life_of_a_sent_message_agrees_with_the_model() -> None:
+    walk()
 
 
 def _visible_early(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -554,4 +568,4 @@ def test_a_rule_that_is_wrong_is_noticed(
     mutant(monkeypatch)
 
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(MessagesMachine, settings=_QUICK)
+        walk()

@@ -98,6 +98,20 @@ async def test_every_way_to_name_the_transaction_stages_the_message(wire: Wire) 
     assert await is_empty(wire)
 
 
+async def test_the_first_name_of_the_transaction_counts(wire: Wire) -> None:
+    in_meta, in_query, in_header = (new_xid() for _ in range(3))
+    header = {**MULTIPART, "X-Txn-ID": in_header}
+    named = message_body(b"", queue="orders", txn_id=in_meta)
+    plain = message_body(b"", queue="orders")
+    answers = [
+        await wire.post(ENQUEUES[0], named, header, txn_id=in_query),
+        await wire.post(ENQUEUES[0], plain, header, txn_id=in_query),
+        await wire.post(ENQUEUES[0], plain, header),
+    ]
+
+    assert [answer.json()["txn_id"] for answer in answers] == [in_meta, in_query, in_header]
+
+
 async def test_release_publishes_message_and_document_together(wire: Wire) -> None:
     lease = await with_document(wire)
     sent = await enqueue(wire, "orders", b"parcel", txn_id=lease.txn_id)
