@@ -301,8 +301,13 @@ class MessagesMachine(RuleBasedStateMachine):
         is_held = not wrong and not one.is_lapsed(self.now_ms)
         is_blocked = one.is_enlisted and any(mate.is_lapsed(self.now_ms) for mate in others)
         claim = self.claim_of(one, wrong)
+
+        def ack(tx: Transaction) -> None:
+            state = delivery_rules.held(tx, claim, self.now_ms)
+            delivery_rules.ack(tx, claim, state, self.binding, Changes())
+
         try:
-            self.run(lambda tx: delivery_rules.ack(tx, claim, self.now_ms, self.binding, Changes()))
+            self.run(ack)
         except REFUSED:
             assert not is_held or is_blocked
             return
@@ -540,8 +545,12 @@ def _visible_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "stage", staged)
 
 
+def _does_nothing(*arguments: object) -> None:
+    """In place of a rule."""
+
+
 def _kept_by_rollback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "drop", lambda *arguments: None)
+    monkeypatch.setattr(staging, "drop", _does_nothing)
 
 
 def _token_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -556,7 +565,7 @@ def _token_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _ack_leaves_the_transaction_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TransactionBinding, "decide", lambda *arguments: None)
+    monkeypatch.setattr(TransactionBinding, "decide", _does_nothing)
 
 
 @pytest.mark.parametrize(

@@ -128,16 +128,18 @@ class Settlements:
 
         def ack(tx: Transaction) -> str:
             nonlocal seen_correlation_id
-            changes = Changes()
             try:
-                acked = delivery_rules.ack(tx, claim, self._clock.now_ms(), self._binding, changes)
+                state = delivery_rules.held(tx, claim, self._clock.now_ms())
             except MessageNotFound:
                 if self._binding.is_committed(tx, claim.txn_id):
                     return seen_correlation_id
                 raise
-            seen_correlation_id = acked
+            # Before the leader of a cluster decides: the next run may find the message acked.
+            seen_correlation_id = state.correlation_id
+            changes = Changes()
+            delivery_rules.ack(tx, claim, state, self._binding, changes)
             self._endings.follow(tx, changes)
-            return acked
+            return state.correlation_id
 
         return await self._store.transact(ack)
 

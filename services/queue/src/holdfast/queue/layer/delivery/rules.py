@@ -96,10 +96,13 @@ def held(tx: Transaction, claim: LeaseClaim, now_ms: int) -> MessageState:
 
 
 def ack(
-    tx: Transaction, claim: LeaseClaim, now_ms: int, binding: TransactionBinding, changes: Changes
-) -> str:
-    """The message is done, and its transaction is committed. Returns the correlation id of the message."""
-    state = held(tx, claim, now_ms)
+    tx: Transaction,
+    claim: LeaseClaim,
+    state: MessageState,
+    binding: TransactionBinding,
+    changes: Changes,
+) -> None:
+    """The message that is `held` with this state is done, and its transaction is committed."""
     check_state_etag(claim)
     address, message_id = claim.address, claim.message_id
     keys = keys_of(address)
@@ -108,7 +111,6 @@ def ack(
         binding.decide(tx, state.txn_id, Decision.COMMIT)
     binding.forget_state(tx, address, message_id, state)
     changes.gone(address, message_id)
-    return state.correlation_id
 
 
 def nack(
