@@ -1,4 +1,5 @@
-"""One transaction over two keys and a message of a split plane: begun, ended, and looked at when all has healed."""
+"""One transaction of a split plane, over two keys, a message it took and a message it sends: begun, ended, and looked at
+when all has healed."""
 
 import json
 from contextlib import suppress
@@ -27,16 +28,18 @@ class Seen(NamedTuple):
     """How often each document was written: a decision that is applied twice shows here."""
     message: str
     """`gone`, `ready`, or `held`."""
+    sent: str
+    """Of the message that it sends: `gone`, `ready`, or `held`."""
 
     @property
     def is_committed(self) -> bool:
         once = (1,) * len(KEYS)
-        return self == Seen(({"n": 1},) * len(KEYS), once, once, "gone")
+        return self == Seen(({"n": 1},) * len(KEYS), once, once, "gone", "ready")
 
     @property
     def is_rolled_back(self) -> bool:
         never = (0,) * len(KEYS)
-        return self == Seen((None,) * len(KEYS), never, never, "ready")
+        return self == Seen((None,) * len(KEYS), never, never, "ready", "gone")
 
 
 class SplitTransaction:
@@ -46,26 +49,34 @@ class SplitTransaction:
         self.plane = plane
         self.txn_id = self._name = new_xid()
         self.queue = f"q-{self._name}"
+        self.sent_queue = f"sent-{self._name}"
         self._ttl_s = ttl_s
         self._leases: list[dict[str, Any]] = []
         self._message: dict[str, Any] = {}
 
     async def begin(self) -> None:
-        """Both keys staged, the message taken."""
+        """Both keys staged, the message taken, another one sent."""
         await self._enqueue()
         await self._stage()
         await self._take(txn_id=self.txn_id)
+        await self._send()
 
     async def begin_by_message(self) -> None:
         """The same, under the id that the delivery of the message minted."""
         await self._enqueue()
         await self._take()
         self.txn_id = self._message["txn_id"]
+        await self._send()
         await self._stage()
 
     async def _enqueue(self) -> None:
         body = message_body(b"work", queue=self.queue)
         _ok(await self.plane.client.post("/v1/queue/enqueue", content=body, headers=MULTIPART))
+
+    async def _send(self) -> None:
+        body = message_body(b"follows", queue=self.sent_queue, txn_id=self.txn_id)
+        _ok(await self.plane.client.post("/v1/queue/enqueue", content=body, headers=MULTIPART))
+        assert await self._seen_message(self.sent_queue) != "ready", "it is seen before the commit"
 
     async def _stage(self) -> None:
         for name in KEYS:
@@ -78,7 +89,7 @@ class SplitTransaction:
             )
 
     async def _take(self, **more: object) -> None:
-        taken = _ok(await self._dequeue(visibility_timeout_seconds=self._ttl_s, **more))
+        taken = _ok(await self._dequeue(self.queue, visibility_timeout_seconds=self._ttl_s, **more))
         ((self._message, _),) = deliveries(taken.headers["content-type"], taken.content)
 
     async def release(self, *, rollback: bool = False) -> httpx.Response | None:
@@ -138,15 +149,17 @@ class SplitTransaction:
             versions.append(int(answer.headers.get("x-key-version", 0)))
         records = [await store.get(DOCUMENTS.key("default", self.key(name))) for name in KEYS]
         writes = tuple(0 if record is None else record.version for record in records)
-        return Seen(tuple(documents), tuple(versions), writes, await self._seen_message(store))
+        messages = [await self._seen_message(queue, store) for queue in (self.queue, self.sent_queue)]
+        return Seen(tuple(documents), tuple(versions), writes, *messages)
 
-    async def _seen_message(self, store: Store) -> str:
-        taken = await self._dequeue(wait_seconds=-1)
+    async def _seen_message(self, queue: str, store: Store | None = None) -> str:
+        taken = await self._dequeue(queue, wait_seconds=-1)
         assert taken.status_code in (200, 409), taken.text
         if taken.status_code == 200:
             return "ready"
         # Its id is not known if the sender died first; the queue is its own.
-        return "held" if await MESSAGES.fetch_range(store, "default", self.queue, limit=1) else "gone"
+        is_there = store is not None and await MESSAGES.fetch_range(store, "default", queue, limit=1)
+        return "held" if is_there else "gone"
 
     async def is_free(self) -> bool:
         """Whether everybody can have its keys."""
@@ -159,8 +172,8 @@ class SplitTransaction:
     def _wish(self, name: str) -> dict[str, object]:
         return {"key": self.key(name), "owner": "worker", "ttl_seconds": self._ttl_s, "block_seconds": -1}
 
-    async def _dequeue(self, **more: object) -> httpx.Response:
-        return await self._post("/v1/queue/dequeue", queue=self.queue, owner="worker", **more)
+    async def _dequeue(self, queue: str, **more: object) -> httpx.Response:
+        return await self._post("/v1/queue/dequeue", queue=queue, owner="worker", **more)
 
     async def _post(self, path: str, **body: object) -> httpx.Response:
         return await self.plane.client.post(path, json=body)
@@ -169,7 +182,7 @@ class SplitTransaction:
 async def leftovers(store: Store, txn_id: str) -> list[bytes]:
     """Records that only a transaction under way may have."""
     found: list[bytes] = []
-    for name in ("txn", "stage"):
+    for name in ("txn", "stage", "sent"):
         start, end = prefix_range((name,))
         found += [
             record.key

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from holdfast.common.ids import new_xid
 from tests.system.nodes import Nodes, Pair, compact, until
 from tests.wire.lockd.queue_wire import Delivered, dequeue, enqueue
 from tests.wire.lockd.test_queue_streams import events, subscribed
@@ -48,6 +49,20 @@ async def test_an_enqueue_wakes_a_consumer_at_the_other_entrance(pair: Pair, que
     taken = await asyncio.wait_for(waiting, TOLD_S)
     assert (taken.message["message_id"], taken.payload) == (sent["message_id"], b"payload")
     assert (await pair.a.post("/v1/queue/ack", taken.settle())).status_code == 200
+
+
+async def test_the_commit_of_a_transaction_wakes_a_consumer_at_the_other_entrance(
+    pair: Pair, queue: str
+) -> None:
+    lease = await pair.a.acquire(f"key-{queue}", txn_id=new_xid())
+    waiting = await waiting_consumer(pair, queue)
+    sent = await enqueue(pair.b, queue, b"payload", txn_id=lease.txn_id)
+    assert not (await stats(pair, 1, queue))["available"]
+
+    assert (await pair.a.release(lease)).status_code == 200
+
+    taken = await asyncio.wait_for(waiting, TOLD_S)
+    assert (taken.message["message_id"], taken.payload) == (sent["message_id"], b"payload")
 
 
 async def test_who_does_not_wait_finds_what_was_acknowledged_at_the_other_entrance(

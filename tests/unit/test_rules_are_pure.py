@@ -14,51 +14,6 @@ from tests.unit.test_tree import ROOT
 LAYERS = sorted(ROOT.glob("services/*/src/holdfast/*/layer"))
 TAKEN = {"now_ms", "new_xid", "uuid7", "uuid4", "monotonic", "time_ns", "uniform", "random", "token_hex"}
 
-# In leases, state and txn: adapters between the ports of the layers, which carry no time yet, and plain functions.
-# This list may become shorter, and never longer.
-EXCEPTIONS = {
-    "leases/layer/retention.py": {"KeyRetention._forget"},
-    "leases/layer/service.py": {
-        "LeaseService._expire.expire",
-        "LeaseService._grant.grant",
-        "LeaseService.apply",
-        "LeaseService.extend",
-        "LeaseService.grant",
-        "LeaseService.keepalive.keepalive",
-        "LeaseService.release.release",
-        "LeaseService.renew",
-        "LeaseService.withdraw.withdraw",
-    },
-    "queue/layer/delivery/endings.py": {
-        "Endings._bury",
-        "Endings._end.end",
-        "Endings._end_in",
-        "Endings._put_away",
-        "Endings.end_by_deadline.end",
-        "Endings.free",
-        "Endings.give_back.give_back",
-    },
-    "queue/layer/delivery/enlistment.py": {
-        "Enlistment._commit",
-        "Enlistment._roll_back",
-        "Enlistment.apply",
-        "Enlistment.keep",
-    },
-    "queue/layer/delivery/resolution.py": {
-        "Settlements._ack_read.ack",
-        "Settlements._held",
-        "Settlements.extend.extend",
-        "Settlements.nack.nack",
-    },
-    "queue/layer/delivery/transactional_claims.py": {
-        "TransactionalClaims._claimed",
-        "TransactionalClaims.claim.claim",
-    },
-    "queue/layer/message/dead_letters.py": {"DeadLetters._redrive.redrive"},
-    "state/layer/document/service.py": {"StateService.apply", "StateService.forget_message_state"},
-    "txn/layer/coordinator.py": {"Coordinator.abandon", "Coordinator.decide"},
-}
-
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -127,28 +82,14 @@ def found_in(layer: Path) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.parent.name)
 def test_time_and_ids_are_given_to_what_may_run_twice(layer: Path) -> None:
-    found = found_in(layer)
-
-    assert [f"{path}: {name}" for path in found for name in found[path] - EXCEPTIONS.get(path, set())] == []
+    assert found_in(layer) == {}
 
 
-def test_no_exception_is_out_of_date() -> None:
-    found = {path: names for layer in LAYERS for path, names in found_in(layer).items()}
+@pytest.mark.parametrize("line", ["message_id = uuid7()", "rules.claim(tx, self._clock.now_ms())", "_mint()"])
+def test_a_function_that_takes_them_itself_is_noticed(line: str) -> None:
+    source = (
+        f"def claim(tx: Transaction) -> None:\n    {line}\n\n\ndef _mint() -> str:\n    return new_xid()\n"
+    )
 
-    assert [
-        f"{path}: {name}" for path, names in EXCEPTIONS.items() for name in names - found.get(path, set())
-    ] == []
-
-
-def test_a_clock_is_found_behind_a_method_and_behind_a_function() -> None:
-    source = """
-class Service:
-    def rule(self, tx: Transaction) -> int: return self._age()
-    def _age(self) -> int: return self._clock.now_ms()
-    def pure(self, tx: Transaction, now_ms: int) -> int: return now_ms
-
-def mint(tx: Transaction) -> str: return fresh()
-def fresh() -> str: return new_xid()
-"""
-
-    assert offenders(source) == {"Service.rule", "mint"}
+    assert offenders(source) == {"claim"}
+    assert not offenders("def claim(tx: Transaction, now_ms: int) -> None:\n    rules.claim(tx, now_ms)\n")

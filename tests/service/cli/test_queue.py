@@ -43,6 +43,24 @@ def shell(server: TestServer, folder: Path, script: str) -> "subprocess.Complete
     )
 
 
+def test_a_transaction_of_a_shell_sends_its_messages_with_its_release(
+    server: TestServer, tmp_path: Path
+) -> None:
+    script = """
+    eval "$(holdfast client acquire --key sent-key)"
+    holdfast queue enqueue -q sent --data one --txn-id "$HOLDFAST_CLIENT_TXN_ID" > /dev/null
+    printf '%s\\n' two three | holdfast queue enqueue -q sent --lines - --txn-id "$HOLDFAST_CLIENT_TXN_ID"
+    holdfast queue peek -q sent --output json
+    holdfast client release > /dev/null
+    holdfast queue subscribe -q sent --block nowait --exec 'cat; echo'
+    """
+
+    done = shell(server, tmp_path, script)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["enqueued=2", "[]", "one", "two", "three"]
+
+
 def test_a_message_is_sent_taken_and_settled(server: TestServer, tmp_path: Path) -> None:
     script = """
     holdfast queue enqueue -q life --data hello > /dev/null

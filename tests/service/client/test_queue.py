@@ -23,6 +23,7 @@ from holdfast.client import (
     RequestRefused,
     RestartPolicy,
     Stop,
+    TxnConflict,
 )
 from holdfast.client.testing import Chaos, ChaosProxy, TestServer
 
@@ -184,6 +185,54 @@ def test_an_ack_commits_the_transaction_of_its_message(client: Client) -> None:
         committed = client.load("txn-ack-key")
 
     assert committed == {"n": 1}
+
+
+def test_a_session_sends_its_messages_with_its_commit(client: Client) -> None:
+    queue = client.queue("sent")
+
+    with pytest.raises(ValueError, match="half way"), client.acquire("sent-key") as session:
+        session.enqueue("sent", b"dropped")
+        session.save({"n": 1})
+        raise ValueError("half way")
+    with client.acquire("sent-key") as session:
+        sent = session.enqueue("sent", b"x", attributes={"tenant": "acme"}, priority=2)
+        session.save({"n": 2})
+        seen_before = queue.dequeue_batch(5, block_s=0)
+        txn_id = session.lease.txn_id
+
+    assert seen_before == []
+    assert sent.txn_id == txn_id
+    assert client.load("sent-key") == {"n": 2}
+    with queue.dequeue(block_s=5) as taken:
+        assert (taken.message.message_id, taken.payload.read()) == (sent.message_id, b"x")
+        assert taken.message.attributes == {"tenant": "acme"}
+    assert queue.dequeue_batch(5, block_s=0) == []
+    with pytest.raises(TxnConflict):
+        queue.enqueue(b"late", txn_id=txn_id)
+
+
+def test_the_ack_of_a_delivery_sends_what_follows_from_it(client: Client) -> None:
+    client.queue("sent-in").enqueue(b"first")
+
+    with client.queue("sent-in").dequeue(block_s=5) as taken:
+        sent = client.queue("sent-out").enqueue_many([b"a", b"b"], txn_id=taken.message.txn_id)
+        seen_before = client.queue("sent-out").dequeue_batch(5, block_s=0)
+
+    assert seen_before == []
+    following = client.queue("sent-out").dequeue_batch(5, block_s=5)
+    assert [one.message.message_id for one in following] == [one.message_id for one in sent]
+
+
+def test_the_asynchronous_session_sends_its_messages_with_its_commit(server: TestServer) -> None:
+    async def send() -> list[bytes]:
+        async with AsyncClient(server.url) as client:
+            queue = client.queue("sent-async")
+            async with await client.acquire("sent-async-key") as session:
+                await session.enqueue("sent-async", "text")
+                assert await queue.dequeue_batch(1, block_s=0) == []
+            return [await one.payload.read() for one in await queue.dequeue_batch(5, block_s=5)]
+
+    assert asyncio.run(send()) == [b"text"]
 
 
 def test_a_subscription_pushes_what_comes_and_ends_when_it_is_closed(client: Client) -> None:

@@ -16,10 +16,12 @@ class AwayCoordinator(Coordinator):
 
     is_away = True
 
-    def decide(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
+    def decide(
+        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member], now_ms: int
+    ) -> None:
         if self.is_away:
             raise NotReady("the coordinator does not answer")
-        super().decide(tx, txn_id, decision, members)
+        super().decide(tx, txn_id, decision, members, now_ms)
 
 
 def led_from_away(queue: Queue) -> tuple[QueueService, AwayCoordinator]:

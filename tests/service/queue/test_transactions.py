@@ -160,7 +160,9 @@ async def test_a_decision_that_names_a_message_the_transaction_does_not_hold_is_
 
     async def decide() -> None:
         await queue.store.transact(
-            lambda tx: queue.service.apply(tx, new_xid(), Decision.COMMIT, [member, KEY])
+            lambda tx: queue.service.apply(
+                tx, new_xid(), Decision.COMMIT, [member, KEY], queue.steady.now_ms()
+            )
         )
 
     with pytest.raises(MessageLeaseMismatch):
@@ -177,7 +179,10 @@ async def test_a_commit_after_the_time_of_the_message_is_refused_and_the_message
     queue.clock.advance(5)
 
     with pytest.raises(MessageLeaseMismatch):
-        await queue.store.transact(lambda tx: queue.service.apply(tx, txn_id, Decision.COMMIT, [member]))
+        now_ms = queue.steady.now_ms()
+        await queue.store.transact(
+            lambda tx: queue.service.apply(tx, txn_id, Decision.COMMIT, [member], now_ms)
+        )
 
     with pytest.raises(
         NoMessages

@@ -36,7 +36,7 @@ class Queue:
         self.store = store
         self.clock = clock or FakeClock()
         self.steady = steady = SteadyClock(self.clock if has_own_clock else SystemClock())
-        coordinator = Coordinator(steady)
+        self.coordinator = coordinator = Coordinator(steady)
         self.leases = LeaseService(store, coordinator, steady)
         self.state = StateService(store, steady)
         self.service = QueueService(store, steady, Dependencies(coordinator, self.leases, self.state), limits)

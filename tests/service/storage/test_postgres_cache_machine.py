@@ -17,12 +17,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from holdfast.storage.fetched import Fetched
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, Record, Transaction
 from holdfast.storage.postgres import cache as cache_module
 from holdfast.storage.postgres.cache import ENTRY_BYTES, RecordCache
 from holdfast.storage.postgres.store import PostgresStore, open_postgres
-from holdfast.storage.transact import BufferedTransaction, TransactMixin
+from holdfast.storage.transact import TransactMixin
 from tests.conformance.test_machine import Model
 
 NEVER_S = 3600.0
@@ -312,8 +313,8 @@ def test_a_decision_without_a_commit_that_is_not_verified_is_noticed(
 ) -> None:
     check = TransactMixin._check
 
-    async def trusting(store: TransactMixin, tx: BufferedTransaction) -> Any:
-        return None if tx.fetched.is_unverified else await check(store, tx)
+    async def trusting(store: TransactMixin, batch: Batch, fetched: Fetched | None) -> Any:
+        return None if fetched is not None and fetched.is_unverified else await check(store, batch, fetched)
 
     monkeypatch.setattr(TransactMixin, "_check", trusting)
 

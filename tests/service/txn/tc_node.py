@@ -36,6 +36,8 @@ class TcNode:
     async def post(
         self, path: str, body: object = None, *, as_: str = "server", headers: Mapping[str, str] | None = None
     ) -> httpx.Response:
+        if isinstance(body, bytes):
+            return await self._clients[as_].post(path, content=body, headers=headers)
         return await self._clients[as_].post(path, json=body, headers=headers)
 
     async def get(self, path: str, *, as_: str = "client") -> httpx.Response:

@@ -1,5 +1,6 @@
 """Transactions over two stores: nodes with a store each, one of them leads; all parts follow one decision."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from holdfast.common.ids import new_xid
 from tests.service.txn.tc_node import TcNode, until
 from tests.service.txn.test_tc_cluster import Cluster
+from tests.wire.lockd.queue_wire import MULTIPART, deliveries, message_body
 
 LEADER_TTL = "3s"
 
@@ -131,6 +133,61 @@ async def test_a_decision_asked_of_a_follower_is_the_leaders(islands: Islands) -
         {"n": 1},
         {"n": 1},
     )
+
+
+async def send(node: TcNode, txn_id: str) -> httpx.Response:
+    body = message_body(b"follows", queue="orders", txn_id=txn_id)
+    return await node.post("/v1/queue/enqueue", body, headers=MULTIPART)
+
+
+async def taken(node: TcNode) -> list[bytes]:
+    answer = await node.post("/v1/queue/dequeue", {"queue": "orders", "owner": "w", "wait_seconds": -1})
+    if answer.status_code == 409:
+        return []
+    return [one.payload for one in deliveries(answer.headers["content-type"], answer.content)]
+
+
+@pytest.mark.parametrize("sending", ["leader", "follower"])
+@pytest.mark.parametrize("is_rollback", [False, True])
+async def test_a_message_follows_the_decision_of_the_other_island(
+    islands: Islands, sending: str, is_rollback: bool
+) -> None:
+    txn_id = new_xid()
+    sender: TcNode = getattr(islands, sending)
+    holder = next(node for node in islands.nodes if node is not sender)
+    lease = await staged(holder, "a", txn_id)
+    sent = await send(sender, txn_id)
+    assert sent.status_code == 200, sent.text
+    assert await taken(sender) == []
+
+    answer = await release(holder, lease, rollback=is_rollback)
+
+    assert answer.status_code == 200, answer.text
+    assert await document(holder, "a") == (None if is_rollback else {"n": 1})
+    assert await taken(sender) == ([] if is_rollback else [b"follows"])
+    late = await send(sender, txn_id)
+    assert (late.status_code, late.json()["error"]) == (409, "txn_conflict")
+
+
+async def test_a_message_lives_as_long_as_the_lease_on_the_other_island(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """The sending island holds nothing: its record is due after the default TTL, and the leader is asked."""
+    nodes = [await cluster.start(name, tc_leader_ttl_s=LEADER_TTL, ttl_s_default=2) for name in "ab"]
+    await until(cluster.agreed_term)
+    for node in nodes:
+        await until(partial(_knows_both_stores, node))
+    leader_url = (await nodes[0].leader())["leader_endpoint"]
+    leader, follower = sorted(nodes, key=lambda node: node.url != leader_url)
+    txn_id = new_xid()
+    lease = await staged(leader, "a", txn_id, ttl_s=60)
+    assert (await send(follower, txn_id)).status_code == 200
+    await asyncio.sleep(6)  # The time itself is what is tested: longer than the TTL and its slack.
+
+    await release(leader, lease)
+
+    assert await document(leader, "a") == {"n": 1}
+    assert await taken(follower) == [b"follows"]
 
 
 async def test_an_island_that_is_down_is_told_when_it_is_back(cluster: Cluster, tmp_path: Path) -> None:

@@ -61,16 +61,13 @@ class Leases:
 
     member_prefix = ""
 
-    def __init__(self, clock: SteadyClock) -> None:
-        self._clock = clock
-
     def reads(self, txn_id: str, members: Any) -> list[bytes]:
         return []
 
-    def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Any) -> None:
-        rules.apply(tx, txn_id, members, self._clock.now_ms())
+    def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Any, now_ms: int) -> None:
+        rules.apply(tx, txn_id, members, now_ms)
 
-    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Any) -> int:
+    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Any, now_ms: int) -> int:
         return rules.keep(tx, txn_id, expires_at_ms, members)[0]
 
 
@@ -86,7 +83,7 @@ class LayersMachine(RuleBasedStateMachine):
         self.store = DictStore()
         self.coordinator = Coordinator(self.clock)
         self.coordinator.enlist(StateService(cast(Any, self.store), self.clock))
-        self.coordinator.enlist(Leases(self.clock))
+        self.coordinator.enlist(Leases())
         self.held: dict[Member, Held] = {}
         self.tokens: dict[Member, int] = dict.fromkeys(KEYS, 0)
         self.committed: dict[Member, dict[str, int]] = {}
@@ -249,7 +246,9 @@ class LayersMachine(RuleBasedStateMachine):
         def renew(tx: Transaction) -> int:
             lease = rules.renew(tx, Renewal(member, held.claim, ttl_s), now_ms)
             if lease.is_explicit:
-                rules.keep_transaction(tx, lease.txn_id, lease.expires_at_ms, {member}, self.coordinator)
+                rules.keep_transaction(
+                    tx, lease.txn_id, lease.expires_at_ms, {member}, now_ms, self.coordinator
+                )
             return lease.expires_at_ms
 
         try:

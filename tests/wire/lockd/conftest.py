@@ -24,8 +24,8 @@ from tests.wire.lockd.asgi_cases import ASGI_CASES
 ALWAYS = {
     "gateway": ["test_leases", "test_coordinators", "test_keepalive_batch"],
     "asgi": ["test_queue_streams"],
-    "nodes": ["test_leases", "test_queue_streams"],
-    "split": [],
+    "nodes": ["test_leases", "test_queue_streams", "test_queue_sending"],
+    "split": ["test_queue_sending"],
 }
 
 
@@ -207,12 +207,12 @@ class InTurns(httpx.AsyncBaseTransport):
 
 
 @asynccontextmanager
-async def nodes_wire(store_url: str) -> AsyncIterator[Wire]:
+async def nodes_wire(store_url: str, **settings: Any) -> AsyncIterator[Wire]:
     """Two planes, each all in one, on one store; calls go to them in turns."""
     async with AsyncExitStack() as stack:
         urls: list[str] = []
         for _ in range(2):
-            app = create_app(GatewaySettings.isolated(store=store_url))
+            app = create_app(GatewaySettings.isolated(store=store_url, **settings))
             server = running(app, LOOPBACK, options=ServeOptions(drain_grace_s=0))
             urls.append(url_of(await stack.enter_async_context(server)))
         client = httpx.AsyncClient(base_url=urls[0], timeout=20, transport=InTurns(urls))

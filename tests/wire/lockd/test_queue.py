@@ -436,23 +436,6 @@ async def test_a_transaction_id_that_is_none_is_refused(wire: Wire) -> None:
     assert (await dequeue(wire, "orders")).message["attempts"] == 1
 
 
-async def test_a_message_cannot_be_sent_inside_a_transaction(wire: Wire) -> None:
-    txn_id = (await wire.acquire("orders")).txn_id
-    for path in ENQUEUES:
-        for payload in (b"small", b"x" * 200_000):
-            plain = message_body(payload, queue="orders")
-            named = message_body(payload, queue="orders", txn_id=txn_id)
-            answers = (
-                await wire.post(path, named, MULTIPART),
-                await wire.post(path, plain, MULTIPART, txn_id=txn_id),
-                await wire.post(path, plain, {**MULTIPART, "X-Txn-ID": txn_id}),
-            )
-            for answer in answers:
-                assert refusal(answer) == (400, "invalid_txn"), path
-                assert "after the transaction" in answer.json()["detail"]
-    assert refusal(await take(wire, "orders")) == (409, "waiting")
-
-
 async def test_an_empty_transaction_id_is_none_when_a_message_is_sent(wire: Wire) -> None:
     for path in ENQUEUES:
         for empty in (None, "", " "):

@@ -79,7 +79,17 @@ def test_an_option_of_a_consumer_goes_into_the_request(plane: FakePlane, case: s
         (["--priority", "-3"], {"priority": -3}),
         (["--ttl", "10m"], {"ttl_seconds": 600}),
         (["--max-attempts", "0"], {"max_attempts": None}),
-        ([], {"delay_seconds": None, "priority": None, "ttl_seconds": None, "max_attempts": None}),
+        (["--txn-id", "t"], {"txn_id": "t"}),
+        (
+            [],
+            {
+                "delay_seconds": None,
+                "priority": None,
+                "ttl_seconds": None,
+                "max_attempts": None,
+                "txn_id": None,
+            },
+        ),
     ],
     ids=str,
 )

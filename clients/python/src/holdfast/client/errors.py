@@ -122,7 +122,7 @@ class CasMismatch(ApiError):
 
 
 class TxnConflict(ApiError):
-    """The transaction is another one, or its decision is still open."""
+    """The transaction is another one or over, or its decision is still open."""
 
 
 class TooLarge(ApiError):
@@ -150,6 +150,7 @@ _BY_CODE: Final[Mapping[str, type[ApiError]]] = {
     "already_exists": AlreadyExists,
     "txn_mismatch": TxnConflict,
     "txn_pending": TxnConflict,
+    "txn_conflict": TxnConflict,
 }
 _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
     401: Forbidden,

@@ -15,7 +15,7 @@ from holdfast.client import ClientError, Outgoing, Queue
 _BATCH: Final = 500
 
 
-def enqueue_lines(queue: Queue, file: str, like: Outgoing) -> dict[str, object]:
+def enqueue_lines(queue: Queue, file: str, like: Outgoing, txn_id: str = "") -> dict[str, object]:
     """How many were sent, and the ids of the first and the last. Empty lines are passed over."""
     sent = 0
     first = last = ""
@@ -23,7 +23,8 @@ def enqueue_lines(queue: Queue, file: str, like: Outgoing) -> dict[str, object]:
         lines = _lines(file)
         while batch := list(islice(lines, _BATCH)):
             try:
-                enqueued = queue.enqueue_many([replace(like, payload=line) for line in batch])
+                messages = [replace(like, payload=line) for line in batch]
+                enqueued = queue.enqueue_many(messages, txn_id=txn_id)
             except ClientError as error:
                 raise failure(f"{sent} messages were sent, then: {error}") from None
             first = first or enqueued[0].message_id

@@ -42,7 +42,8 @@ Intents = Annotated[
 
 @app.command(
     epilog="Examples:  holdfast queue enqueue -q jobs --data '{\"n\":1}' --content-type application/json  |  "
-    "tar c . | holdfast queue enqueue -q backups -  |  holdfast queue enqueue -q urls --lines urls.txt"
+    "tar c . | holdfast queue enqueue -q backups -  |  holdfast queue enqueue -q urls --lines urls.txt  |  "
+    'holdfast queue enqueue -q jobs --data done --txn-id "$HOLDFAST_CLIENT_TXN_ID"'
 )
 @takes_queue()
 def enqueue(
@@ -68,6 +69,10 @@ def enqueue(
     priority: Annotated[
         int, typer.Option("--priority", min=-128, max=127, help="The lower number leaves first.")
     ] = 0,
+    txn_id: Annotated[
+        str,
+        typer.Option("--txn-id", help="Send it with the commit of this transaction; its rollback drops it."),
+    ] = "",
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Send a message, or with --lines many."""
@@ -85,10 +90,10 @@ def enqueue(
     )
     with target.client() as client:
         if lines:
-            members = enqueue_lines(target.of(client), lines, like)
+            members = enqueue_lines(target.of(client), lines, like, txn_id)
             print_members(members, f"enqueued={members['enqueued']}", output)
         else:
-            _enqueue_one(client, target, _payload(data, file or standard_input), like, output)
+            _enqueue_one(client, target, _payload(data, file or standard_input), like, txn_id, output)
 
 
 def _enqueue_one(
@@ -96,6 +101,7 @@ def _enqueue_one(
     target: QueueTarget,
     payload: bytes | Path | IO[bytes],
     like: Outgoing,
+    txn_id: str,
     output: OutputFormat,
 ) -> None:
     sent = target.of(client).enqueue(
@@ -107,6 +113,7 @@ def _enqueue_one(
         ttl_s=like.ttl_s,
         max_attempts=like.max_attempts,
         priority=like.priority,
+        txn_id=txn_id,
     )
     text = f"message_id={sent.message_id} attempts={sent.attempts} max_attempts={sent.max_attempts}"
     print_members(sent.raw, text, output)

@@ -33,13 +33,13 @@ class AckResult:
 
 
 def enqueue_many(
-    calls: QueueCalls, messages: Iterable[NewMessage], correlation_id: str
+    calls: QueueCalls, messages: Iterable[NewMessage], correlation_id: str, *, txn_id: str = ""
 ) -> Flow[list[Enqueued]]:
     """What the queue took, in the order given. A batch is taken whole or not at all."""
     enqueued: list[Enqueued] = []
     correlation_id = correlation_id or calls.correlation_id()
     for batch in _batches(messages):
-        call = request.enqueue_batch(calls.namespace, calls.name, batch, correlation_id)
+        call = request.enqueue_batch(calls.namespace, calls.name, batch, correlation_id, txn_id=txn_id)
         answer = yield from calls.channel.send(call)
         found = [Enqueued.read(item) for item in answer.expect(200).members().items("messages")]
         if len(found) != len(batch):

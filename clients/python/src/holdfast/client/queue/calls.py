@@ -55,9 +55,9 @@ class QueueCalls:
 
     # In
 
-    def enqueue(self, message: Outgoing, correlation_id: str) -> Flow[Enqueued]:
+    def enqueue(self, message: Outgoing, correlation_id: str, *, txn_id: str = "") -> Flow[Enqueued]:
         correlation_id = correlation_id or self.correlation_id()
-        call = request.enqueue(self.namespace, self.name, message, correlation_id)
+        call = request.enqueue(self.namespace, self.name, message, correlation_id, txn_id=txn_id)
         answer = yield from self.channel.send(call)
         return Enqueued.read(answer.expect(200).members())
 

@@ -31,7 +31,7 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """A message that the queue has taken: it will not be lost."""
+    """A message that the queue has taken: it will not be lost, unless the transaction that sends it is rolled back."""
 
     namespace: str
     queue: str
@@ -43,6 +43,8 @@ class Enqueued:
     payload_bytes: int
     correlation_id: str
     raw: dict[str, Any] = field(repr=False)
+    txn_id: str = ""
+    """The transaction that sends it with its commit; empty: it is in the queue."""
 
     @classmethod
     def read(cls, members: Members) -> "Enqueued":
@@ -57,6 +59,7 @@ class Enqueued:
             payload_bytes=members.number("payload_bytes"),
             correlation_id=members.text("correlation_id"),
             raw=dict(members.raw),
+            txn_id=members.text("txn_id"),
         )
 
 

@@ -12,26 +12,29 @@ from holdfast.client.wire.call import Call
 from holdfast.client.wire.request import JSON_TYPE, json_bytes
 
 
-def enqueue(namespace: str, queue: str, message: Outgoing, correlation_id: str) -> Call:
+def enqueue(namespace: str, queue: str, message: Outgoing, correlation_id: str, *, txn_id: str = "") -> Call:
     """The payload goes out as its source gives it; the size of the request is named if it is known."""
-    meta = {"namespace": namespace, "queue": queue, **outgoing_members(message)}
+    meta = _meta(namespace, queue, message, txn_id)
     body, content_type = framed(json_bytes(meta), message.payload, content_type=message.content_type)
     headers = {"Content-Type": content_type, "X-Correlation-Id": correlation_id}
     return Call("POST", "/v1/queue/enqueue", {}, headers, body)
 
 
-def enqueue_batch(namespace: str, queue: str, messages: Sequence[Outgoing], correlation_id: str) -> Call:
+def enqueue_batch(
+    namespace: str, queue: str, messages: Sequence[Outgoing], correlation_id: str, *, txn_id: str = ""
+) -> Call:
     """Messages that are in memory, all of them or none."""
     parts = [
-        (
-            json_bytes({"namespace": namespace, "queue": queue, **outgoing_members(message)}),
-            in_memory(message),
-        )
-        for message in messages
+        (json_bytes(_meta(namespace, queue, message, txn_id)), in_memory(message)) for message in messages
     ]
     body, content_type = framed_batch(parts)
     headers = {"Content-Type": content_type, "X-Correlation-Id": correlation_id}
     return Call("POST", "/v1/queue/enqueueBatch", {}, headers, body)
+
+
+def _meta(namespace: str, queue: str, message: Outgoing, txn_id: str) -> dict[str, Any]:
+    named = {"namespace": namespace, "queue": queue, **outgoing_members(message)}
+    return {**named, "txn_id": txn_id} if txn_id else named
 
 
 def in_memory(message: Outgoing) -> bytes:

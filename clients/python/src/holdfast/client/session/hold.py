@@ -24,6 +24,8 @@ from holdfast.client.errors import (
     error_among_many,
 )
 from holdfast.client.options import ClientOptions
+from holdfast.client.queue.calls import QueueCalls
+from holdfast.client.queue.message import Enqueued, Outgoing
 from holdfast.client.session.document import Attachment, PutResult, RemoveResult, State, WriteResult
 from holdfast.client.session.lease import Lease, granted_s
 from holdfast.client.session.reading import Reading, state_of
@@ -299,6 +301,13 @@ class Hold:
             raise conflict.error()
         self.has_staged = True
         return WriteResult(staged.version, staged.etag, len(body.data), query_hidden=False)
+
+    def enqueue(
+        self, queue: str, message: Outgoing, *, namespace: str | None, correlation_id: str
+    ) -> Flow[Enqueued]:
+        calls = QueueCalls(self._channel, self._options, namespace or self.lease.namespace, queue)
+        self.has_staged = True  # Also when no answer comes: the server may have it.
+        return (yield from calls.enqueue(message, correlation_id, txn_id=self.lease.txn_id))
 
     def mutate(self, mutations: Sequence[str], conditions: dict[str, str]) -> Flow[WriteResult]:
         if isinstance(mutations, str):

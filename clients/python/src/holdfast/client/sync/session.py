@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from holdfast.client.errors import ClientError, LeaseLost
+from holdfast.client.queue.message import CONTENT_TYPE_DEFAULT, Enqueued, Outgoing
 from holdfast.client.session.document import Description, RemoveResult, State, WriteResult
 from holdfast.client.session.hold import Hold, drained
 from holdfast.client.session.lease import Lease
@@ -158,6 +159,42 @@ class Session:
         flow = self._hold.metadata(query_hidden=query_hidden, if_version=if_version, cas=cas)
         with self._hold.in_use():
             return self._transport.run(flow)
+
+    # Messages
+
+    def enqueue(
+        self,
+        queue: str,
+        payload: SyncSource = b"",
+        *,
+        namespace: str | None = None,
+        content_type: str = CONTENT_TYPE_DEFAULT,
+        attributes: dict[str, Any] | None = None,
+        delay_s: float = 0.0,
+        visibility_s: float | None = None,
+        ttl_s: float | None = None,
+        max_attempts: int | None = None,
+        priority: int = 0,
+        correlation_id: str = "",
+    ) -> Enqueued:
+        """Stage a message: the commit of this session sends it, a rollback drops it. Delay and TTL count from the commit.
+
+        Without `namespace` the queue is in the one of the key.
+        """
+        message = Outgoing(
+            payload=payload,
+            content_type=content_type,
+            attributes=attributes or {},
+            delay_s=delay_s,
+            visibility_s=visibility_s,
+            ttl_s=ttl_s,
+            max_attempts=max_attempts,
+            priority=priority,
+        )
+        with self._hold.in_use():
+            return self._transport.run(
+                self._hold.enqueue(queue, message, namespace=namespace, correlation_id=correlation_id)
+            )
 
     # Lease
 

@@ -9,11 +9,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from holdfast.common.clock import SteadyClock
 from holdfast.common.errors import HoldfastError
+from holdfast.leases.layer import rules
 from holdfast.leases.layer.errors import KeyRefusal
 from holdfast.leases.layer.grant import Claim, Renewal
 from holdfast.leases.layer.records import LEASES
-from holdfast.leases.layer.records_pb2 import Lease
 from holdfast.storage.errors import TransactionContended
 from holdfast.storage.port import Store, Transaction
 from holdfast.txn.layer.port import Member
@@ -27,23 +28,23 @@ Outcome = int | HoldfastError
 """The end of the lease as its holder is told of it, or why it was refused."""
 
 
-class Rules(Protocol):
+class Service(Protocol):
     """What `LeaseService` does for one keepalive."""
 
     async def keepalive(self, member: Member, claim: Claim, ttl_s: int) -> int: ...
 
-    def renew(self, tx: Transaction, renewal: Renewal) -> Lease: ...
-
     def keep_transaction(
-        self, tx: Transaction, txn_id: str, expires_at_ms: int, renewed: set[Member]
+        self, tx: Transaction, txn_id: str, expires_at_ms: int, renewed: set[Member], now_ms: int
     ) -> None: ...
 
     def renewed(self, member: Member, expires_at_ms: int) -> int: ...
 
 
-async def keep_many(store: Store, rules: Rules, renewals: Sequence[Renewal]) -> list[Outcome]:
+async def keep_many(
+    store: Store, service: Service, renewals: Sequence[Renewal], clock: SteadyClock
+) -> list[Outcome]:
     """What became of each, in their order."""
-    batch = _Batch(store, rules, renewals)
+    batch = _Batch(store, service, renewals, clock)
     for start in range(0, len(renewals), CHUNK):
         # One after the other, so that other requests are served between two chunks.
         await batch.keep_chunk(range(start, min(start + CHUNK, len(renewals))))
@@ -54,15 +55,19 @@ async def keep_many(store: Store, rules: Rules, renewals: Sequence[Renewal]) -> 
 class _Batch:
     """The renewals of one call and what became of them so far, by their position."""
 
-    def __init__(self, store: Store, rules: Rules, renewals: Sequence[Renewal]) -> None:
+    def __init__(
+        self, store: Store, service: Service, renewals: Sequence[Renewal], clock: SteadyClock
+    ) -> None:
         self._store = store
-        self._rules = rules
+        self._service = service
+        self._clock = clock
         self._renewals = renewals
         self._joint: dict[str, list[int]] = {}
         self.outcomes: dict[int, Outcome] = {}
 
     async def keep_chunk(self, chunk: Sequence[int]) -> None:
         """Those that stand alone now; those of transactions are noted for later."""
+        now_ms = self._clock.now_ms()
 
         def keep(tx: Transaction) -> tuple[dict[int, int | KeyRefusal], dict[int, str]]:
             ends: dict[int, int | KeyRefusal] = {}
@@ -74,7 +79,7 @@ class _Batch:
                 if lease is not None and lease.is_explicit and lease.lease_id == renewal.claim.lease_id:
                     joint[index] = lease.txn_id
                     continue
-                ends[index] = self._end_ms(tx, renewal)
+                ends[index] = _end_ms(tx, renewal, now_ms)
             return ends, joint
 
         try:
@@ -99,12 +104,14 @@ class _Batch:
         await asyncio.gather(*(keep(txn_id, indexes) for txn_id, indexes in self._joint.items()))
 
     async def _keep_transaction(self, txn_id: str, indexes: Sequence[int]) -> None:
+        now_ms = self._clock.now_ms()
+
         def keep(tx: Transaction) -> dict[int, int | KeyRefusal]:
-            ends = {index: self._end_ms(tx, self._renewals[index]) for index in indexes}
+            ends = {index: _end_ms(tx, self._renewals[index], now_ms) for index in indexes}
             last_ms = max((end for end in ends.values() if isinstance(end, int)), default=0)
             if last_ms:
                 renewed = {self._renewals[index].member for index, end in ends.items() if end == last_ms}
-                self._rules.keep_transaction(tx, txn_id, last_ms, renewed)
+                self._service.keep_transaction(tx, txn_id, last_ms, renewed, now_ms)
             return ends
 
         try:
@@ -114,23 +121,24 @@ class _Batch:
         except HoldfastError as error:
             self.outcomes.update(dict.fromkeys(indexes, error))
 
-    def _end_ms(self, tx: Transaction, renewal: Renewal) -> int | KeyRefusal:
-        try:
-            return self._rules.renew(tx, renewal).expires_at_ms
-        except KeyRefusal as refusal:
-            return refusal
-
     async def _keep_alone(self, indexes: Sequence[int]) -> None:
         """One of them is fought over: the others must not wait for it."""
         for index in indexes:
             try:
-                self.outcomes[index] = await self._rules.keepalive(*self._renewals[index])
+                self.outcomes[index] = await self._service.keepalive(*self._renewals[index])
             except HoldfastError as error:
                 self.outcomes[index] = error
 
     def _note(self, ends: dict[int, int | KeyRefusal]) -> None:
         for index, end in ends.items():
             if isinstance(end, int):
-                self.outcomes[index] = self._rules.renewed(self._renewals[index].member, end)
+                self.outcomes[index] = self._service.renewed(self._renewals[index].member, end)
             else:
                 self.outcomes[index] = end
+
+
+def _end_ms(tx: Transaction, renewal: Renewal, now_ms: int) -> int | KeyRefusal:
+    try:
+        return rules.renew(tx, renewal, now_ms).expires_at_ms
+    except KeyRefusal as refusal:
+        return refusal

@@ -59,7 +59,7 @@ class KeyRetention:
         for member, lease in leases.items():
             if lease.lease_id and lease.expires_at_ms <= now_ms:
                 await self._expire(member)  # Granted by a process that is gone.
-        idle = [member for member, lease in leases.items() if self._is_idle(lease)]
+        idle = [member for member, lease in leases.items() if self._is_idle(lease, now_ms)]
         if idle:
             with_document = await self._with_document(idle)
             idle = [member for member in idle if member not in with_document]
@@ -70,7 +70,8 @@ class KeyRetention:
         return count
 
     async def _forget_step(self, members: Sequence[Member]) -> int:
-        return await self._store.transact(lambda tx: self._forget(tx, members))
+        now_ms = self._clock.now_ms()
+        return await self._store.transact(lambda tx: self._forget(tx, members, now_ms))
 
     async def _with_document(self, members: Sequence[Member]) -> set[Member]:
         """Most keys have a document, and this tells without reading it; the commit looks again."""
@@ -78,13 +79,17 @@ class KeyRetention:
         found = await self._store.range(start, end, limit=RANGE_LIMIT_MAX, keys_only=True)
         return {member_of(record.key) for record in found}
 
-    def _forget(self, tx: Transaction, members: Sequence[Member]) -> int:
+    def _forget(self, tx: Transaction, members: Sequence[Member], now_ms: int) -> int:
         keys = [table.key(*member) for member in members for table in (LEASES, DOCUMENTS)]
         tx.get_many(keys)  # One round trip instead of two for each.
         forgotten: dict[Member, Lease] = {}
         for member in members:
             lease = LEASES.get(tx, *member)
-            if lease is None or not self._is_idle(lease) or tx.get(DOCUMENTS.key(*member)) is not None:
+            if (
+                lease is None
+                or not self._is_idle(lease, now_ms)
+                or tx.get(DOCUMENTS.key(*member)) is not None
+            ):
                 continue
             place = message_of_state(member)
             if place is None or not is_message_there(tx, place):
@@ -92,6 +97,6 @@ class KeyRetention:
         forget_leases(tx, forgotten)
         return len(forgotten)
 
-    def _is_idle(self, lease: Lease) -> bool:
+    def _is_idle(self, lease: Lease, now_ms: int) -> bool:
         """It is not held, so there is no waiter, and no transaction has staged anything for it."""
-        return not lease.lease_id and lease.updated_at_s + self._retention_s <= self._clock.now_ms() / 1000
+        return not lease.lease_id and lease.updated_at_s + self._retention_s <= now_ms / 1000

@@ -72,13 +72,13 @@ def grant(tx: Transaction, params: AcquireParams, ids: Ids, now_ms: int, decider
     if lease is not None and lease.lease_id:
         if lease.expires_at_ms > now_ms:
             raise _held(tx, member, lease, current, now_ms)
-        freed = end(tx, member, lease, Decision.ROLLBACK, decider)
+        freed = end(tx, member, lease, Decision.ROLLBACK, now_ms, decider)
         lease = LEASES.get(tx, *member)
     expires_at_ms = end_ms(now_ms, params.ttl_s)
     if params.txn_id:
         # Everybody in the transaction belongs to it from now on, also the key that minted its id.
         members = held_members(tx, ids.txn_id)
-        expires_at_ms = decider.join(tx, ids.txn_id, expires_at_ms, members, member)
+        expires_at_ms = decider.join(tx, ids.txn_id, expires_at_ms, members, member, now_ms)
     granted = Lease(
         lease_id=ids.lease_id,
         owner=params.owner,
@@ -115,7 +115,7 @@ def grant_message_state(
     if lease is not None and lease.lease_id:
         if lease.expires_at_ms > now_ms:
             raise LeaseHeld(lease.expires_at_ms)
-        end(tx, member, lease, Decision.ROLLBACK, decider)
+        end(tx, member, lease, Decision.ROLLBACK, now_ms, decider)
     granted = Lease(
         lease_id=ids.lease_id,
         owner=owner,
@@ -147,11 +147,11 @@ def renew(tx: Transaction, renewal: Renewal, now_ms: int) -> Lease:
 
 
 def keep_transaction(
-    tx: Transaction, txn_id: str, expires_at_ms: int, renewed: Set[Member], decider: Decider
+    tx: Transaction, txn_id: str, expires_at_ms: int, renewed: Set[Member], now_ms: int, decider: Decider
 ) -> None:
     """The other leases of the transaction live until then at least."""
     others = [other for other in held_members(tx, txn_id) if other not in renewed]
-    decider.keep(tx, txn_id, expires_at_ms, others)
+    decider.keep(tx, txn_id, expires_at_ms, others, now_ms)
 
 
 def extend(tx: Transaction, member: Member, claim: Claim, expires_at_ms: int, now_ms: int) -> None:
@@ -176,18 +176,18 @@ def release(
         return end_if_over(tx, member, now_ms, decider)
     except (LeaseRequired, FencingMismatch):
         return ()
-    return end(tx, member, lease, decision, decider)
+    return end(tx, member, lease, decision, now_ms, decider)
 
 
 def end(
-    tx: Transaction, member: Member, lease: Lease, decision: Decision, decider: Decider
+    tx: Transaction, member: Member, lease: Lease, decision: Decision, now_ms: int, decider: Decider
 ) -> Sequence[Member]:
     """Decide for the whole transaction; its keys are free afterwards."""
     if not lease.is_explicit:
-        decider.end(tx, lease.txn_id, decision, [member])
+        decider.end(tx, lease.txn_id, decision, [member], now_ms)
         return [member]
     members = held_members(tx, lease.txn_id)
-    decider.decide(tx, lease.txn_id, decision, members)
+    decider.decide(tx, lease.txn_id, decision, members, now_ms)
     return members
 
 
@@ -195,7 +195,7 @@ def end_if_over(tx: Transaction, member: Member, now_ms: int, decider: Decider) 
     lease = LEASES.get(tx, *member)
     if lease is None or not lease.lease_id or lease.expires_at_ms > now_ms:
         return ()
-    return end(tx, member, lease, Decision.ROLLBACK, decider)
+    return end(tx, member, lease, Decision.ROLLBACK, now_ms, decider)
 
 
 def withdraw(tx: Transaction, member: Member, lease_id: str, now_ms: int) -> bool:

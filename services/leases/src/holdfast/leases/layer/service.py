@@ -148,11 +148,12 @@ class LeaseService:
 
     async def _grant(self, params: AcquireParams) -> Grant:
         ids = Ids(new_xid(), params.txn_id or new_xid())
+        now_ms = self._clock.now_ms()
         freed: Sequence[Member] = ()
 
         def grant(tx: Transaction) -> Granted:
             nonlocal freed
-            granted = rules.grant(tx, params, ids, self._clock.now_ms(), self._decider)
+            granted = rules.grant(tx, params, ids, now_ms, self._decider)
             freed = granted.freed
             return granted
 
@@ -180,11 +181,8 @@ class LeaseService:
 
     async def withdraw(self, member: Member, lease_id: str) -> bool:
         """Clear this lease and nothing else, as if it had not been granted; whether it was still there."""
-
-        def withdraw(tx: Transaction) -> bool:
-            return rules.withdraw(tx, member, lease_id, self._clock.now_ms())
-
-        is_withdrawn = await self._store.transact(withdraw)
+        now_ms = self._clock.now_ms()
+        is_withdrawn = await self._store.transact(lambda tx: rules.withdraw(tx, member, lease_id, now_ms))
         if is_withdrawn:
             self.freed([member])
         return is_withdrawn
@@ -201,25 +199,24 @@ class LeaseService:
         """The new expiry in Unix seconds. The whole transaction is kept alive with its key."""
         renewal = Renewal(member, claim, ttl_s)
 
+        now_ms = self._clock.now_ms()
+
         def keepalive(tx: Transaction) -> int:
-            lease = self.renew(tx, renewal)
+            lease = rules.renew(tx, renewal, now_ms)
             if lease.is_explicit:
-                self.keep_transaction(tx, lease.txn_id, lease.expires_at_ms, {member})
+                self.keep_transaction(tx, lease.txn_id, lease.expires_at_ms, {member}, now_ms)
             return lease.expires_at_ms
 
         return self.renewed(member, await self._store.transact(keepalive))
 
     async def keepalive_many(self, renewals: Sequence[Renewal]) -> list[int | HoldfastError]:
         """For each of them what `keepalive` would answer or raise, in their order."""
-        return await keep_many(self._store, self, renewals)
-
-    def renew(self, tx: Transaction, renewal: Renewal) -> Lease:
-        return rules.renew(tx, renewal, self._clock.now_ms())
+        return await keep_many(self._store, self, renewals, self._clock)
 
     def keep_transaction(
-        self, tx: Transaction, txn_id: str, expires_at_ms: int, renewed: Set[Member]
+        self, tx: Transaction, txn_id: str, expires_at_ms: int, renewed: Set[Member], now_ms: int
     ) -> None:
-        rules.keep_transaction(tx, txn_id, expires_at_ms, renewed, self._decider)
+        rules.keep_transaction(tx, txn_id, expires_at_ms, renewed, now_ms, self._decider)
 
     def renewed(self, member: Member, expires_at_ms: int) -> int:
         """The renewal is committed; returns the new end as its holder is told of it."""
@@ -230,12 +227,12 @@ class LeaseService:
 
     async def release(self, member: Member, claim: Claim, decision: Decision) -> None:
         """End the lease and its transaction. A lease that is gone is no error: it may be the second try."""
-
+        now_ms = self._clock.now_ms()
         freed: Sequence[Member] = ()
 
         def release(tx: Transaction) -> None:
             nonlocal freed
-            freed = rules.release(tx, member, claim, decision, self._clock.now_ms(), self._decider)
+            freed = rules.release(tx, member, claim, decision, now_ms, self._decider)
 
         if failpoint.ARMED:
             failpoint.hit("release.commit")
@@ -262,11 +259,15 @@ class LeaseService:
     def reads(self, txn_id: str, members: Sequence[Member]) -> Sequence[bytes]:
         return [LEASES.key(*member) for member in members]
 
-    def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
+    def apply(
+        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member], now_ms: int
+    ) -> None:
         """Whatever was decided, the leases of the transaction end."""
-        rules.apply(tx, txn_id, members, self._clock.now_ms())
+        rules.apply(tx, txn_id, members, now_ms)
 
-    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+    def keep(
+        self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member], now_ms: int
+    ) -> int:
         """The leases of the transaction belong together and live until then at least."""
         last_ms, moved = rules.keep(tx, txn_id, expires_at_ms, members)
         for member, end_ms in moved.items():
@@ -280,8 +281,9 @@ class LeaseService:
         tx: Transaction,
         member: Member,
         owner: str,
-        txn_id: str,
+        ids: Ids,
         expires_at_ms: int,
+        now_ms: int,
         *,
         is_explicit: bool,
     ) -> Lease:
@@ -290,9 +292,9 @@ class LeaseService:
             tx,
             member,
             owner,
-            Ids(new_xid(), txn_id),
+            ids,
             expires_at_ms,
-            self._clock.now_ms(),
+            now_ms,
             self._decider,
             is_explicit=is_explicit,
         )
@@ -301,9 +303,9 @@ class LeaseService:
             tx.after_commit(lambda _: self._follower.granted(member, granted.fencing_token))
         return granted
 
-    def extend(self, tx: Transaction, member: Member, claim: Claim, expires_at_ms: int) -> None:
+    def extend(self, tx: Transaction, member: Member, claim: Claim, expires_at_ms: int, now_ms: int) -> None:
         """Let the lease end then; refused as keepalive refuses."""
-        rules.extend(tx, member, claim, expires_at_ms, self._clock.now_ms())
+        rules.extend(tx, member, claim, expires_at_ms, now_ms)
         self._expire_later(tx, member, expires_at_ms)
 
     def forget(self, tx: Transaction, member: Member) -> None:
@@ -345,9 +347,10 @@ class LeaseService:
 
     async def _expire(self, member: Member, known: Expiries | None = None) -> None:
         known = self._expiries if known is None else known
+        now_ms = self._clock.now_ms()
 
         def expire(tx: Transaction) -> Sequence[Member]:
-            lease, now_ms = LEASES.get(tx, *member), self._clock.now_ms()
+            lease = LEASES.get(tx, *member)
             if lease is not None and lease.lease_id and lease.expires_at_ms > now_ms:
                 known.set(member, lease.expires_at_ms)  # Another process kept it alive.
                 return ()

@@ -55,9 +55,15 @@ class StateNotFound(HoldfastError):
 
 
 class InvalidTxn(HoldfastError):
-    """The transaction id is no xid, or a message was to be sent inside a transaction."""
+    """The transaction id is no xid, or one call names several of them."""
 
     code, status = "invalid_txn", 400
+
+
+class TxnTooLarge(HoldfastError):
+    """One transaction sends more bytes than it may."""
+
+    code, status = "txn_too_large", 413
 
 
 class InvalidPolicy(HoldfastError):

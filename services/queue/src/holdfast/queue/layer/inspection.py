@@ -43,9 +43,9 @@ class Inspection:
         message = entry.message or await MESSAGES.fetch(self._store, *address, entry.message_id)
         if message is None:
             return None
-        age_ms = max(0, self._clock.now_ms() - message.enqueued_at_ms)
-        enqueued_at_s = unix_s(message.enqueued_at_ms)
-        return Head(entry.message_id, enqueued_at_s, unix_s(entry.due_ms), age_ms // 1000)
+        enqueued_at_ms = rules.enqueued_at_ms(message, entry.state)
+        age_ms = max(0, self._clock.now_ms() - enqueued_at_ms)
+        return Head(entry.message_id, unix_s(enqueued_at_ms), unix_s(entry.due_ms), age_ms // 1000)
 
     async def watch(self, address: QueueAddress) -> AsyncIterator[Availability]:
         """The present state at once, then every change of it."""

@@ -15,6 +15,7 @@ class QueueLimits(NamedTuple):
     max_attempts_default: int = 5
     consumers_max: int = 4096
     out_max: int = 65_536  # Deliveries of one queue that are neither resolved nor expired.
+    sent_bytes_max: int = 1 << 30  # Of the payloads that one transaction sends.
     page_entries: int = 128  # Read from the store at once; the window of a queue is a few of them.
 
 

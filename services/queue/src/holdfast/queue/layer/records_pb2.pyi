@@ -59,6 +59,7 @@ class MessageState(_message.Message):
       ("ready", namespace, queue, priority, visible_at_ms, id)   nobody's: waits for its time or its turn
       ("taken", namespace, queue, id)                            delivered; when its lease is over it is ready without moving
       ("dlq", namespace, queue, id)                              dead, inside a DeadLetterRecord
+      ("sent", txn, namespace, queue, id)                        not committed yet, inside a StagedMessage
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -80,6 +81,7 @@ class MessageState(_message.Message):
     EXPIRES_AT_MS_FIELD_NUMBER: _builtins.int
     VISIBILITY_S_FIELD_NUMBER: _builtins.int
     HAS_STATE_FIELD_NUMBER: _builtins.int
+    SENT_AT_MS_FIELD_NUMBER: _builtins.int
     attempts: _builtins.int
     """Deliveries."""
     failure_attempts: _builtins.int
@@ -110,6 +112,8 @@ class MessageState(_message.Message):
     """Of the lease."""
     has_state: _builtins.bool
     """There is, or was, a state lease with this message."""
+    sent_at_ms: _builtins.int
+    """When a transaction sent it, by its commit; 0: it was enqueued outside of one."""
     def __init__(
         self,
         *,
@@ -130,14 +134,49 @@ class MessageState(_message.Message):
         expires_at_ms: _builtins.int = ...,
         visibility_s: _builtins.int = ...,
         has_state: _builtins.bool = ...,
+        sent_at_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "changes", b"changes", "correlation_id", b"correlation_id", "deadline_ms", b"deadline_ms", "expires_at_ms", b"expires_at_ms", "failure_attempts", b"failure_attempts", "fencing_token", b"fencing_token", "has_state", b"has_state", "is_enlisted", b"is_enlisted", "last_error", b"last_error", "lease_id", b"lease_id", "max_attempts", b"max_attempts", "owner", b"owner", "priority", b"priority", "txn_id", b"txn_id", "visibility_s", b"visibility_s", "visible_at_ms", b"visible_at_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "changes", b"changes", "correlation_id", b"correlation_id", "deadline_ms", b"deadline_ms", "expires_at_ms", b"expires_at_ms", "failure_attempts", b"failure_attempts", "fencing_token", b"fencing_token", "has_state", b"has_state", "is_enlisted", b"is_enlisted", "last_error", b"last_error", "lease_id", b"lease_id", "max_attempts", b"max_attempts", "owner", b"owner", "priority", b"priority", "sent_at_ms", b"sent_at_ms", "txn_id", b"txn_id", "visibility_s", b"visibility_s", "visible_at_ms", b"visible_at_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MessageState: _TypeAlias = MessageState  # noqa: Y015
+
+@_typing.final
+class StagedMessage(_message.Message):
+    """("sent", txn, namespace, queue, id): a message that a transaction sends with its commit. What it carries is written
+    already; its state has no place yet, because its times count from the commit.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    DELAY_S_FIELD_NUMBER: _builtins.int
+    TTL_S_FIELD_NUMBER: _builtins.int
+    PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
+    delay_s: _builtins.float
+    ttl_s: _builtins.int
+    """0: none."""
+    payload_bytes: _builtins.int
+    @_builtins.property
+    def state(self) -> Global___MessageState: ...
+    def __init__(
+        self,
+        *,
+        state: Global___MessageState | None = ...,
+        delay_s: _builtins.float = ...,
+        ttl_s: _builtins.int = ...,
+        payload_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_s", b"delay_s", "payload_bytes", b"payload_bytes", "state", b"state", "ttl_s", b"ttl_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StagedMessage: _TypeAlias = StagedMessage  # noqa: Y015
 
 @_typing.final
 class DeadLetterRecord(_message.Message):

@@ -6,9 +6,9 @@ from hashlib import sha256
 
 from holdfast.common.clock import SteadyClock
 from holdfast.common.errors import HoldfastError
+from holdfast.queue.layer.delivery import enlistment
 from holdfast.queue.layer.delivery.claims import Claims
 from holdfast.queue.layer.delivery.endings import Endings
-from holdfast.queue.layer.delivery.enlistment import Enlistment
 from holdfast.queue.layer.delivery.resolution import Settlements
 from holdfast.queue.layer.delivery.transaction_binding import Dependencies, TransactionBinding
 from holdfast.queue.layer.delivery.transactional_claims import TransactionalClaims
@@ -19,6 +19,7 @@ from holdfast.queue.layer.dispatch.subscription import Subscription
 from holdfast.queue.layer.inspection import Inspection
 from holdfast.queue.layer.limits import QueueLimits
 from holdfast.queue.layer.message.arrival import Arrivals
+from holdfast.queue.layer.message.changes import Changes
 from holdfast.queue.layer.message.dead_letters import DeadLetters
 from holdfast.queue.layer.message.deadlines import Deadlines
 from holdfast.queue.layer.message.policies import Policies
@@ -57,19 +58,22 @@ class QueueService:
         limits = limits or QueueLimits()
         binding = TransactionBinding(dependencies)
         self._store = store
+        self._binding = binding
         self._clock = clock
         self._endings = Endings(store, clock, binding)
         self._dispatchers = Dispatchers(store, clock, self._endings.lapsed, limits)
         self._endings.dispatchers = self._dispatchers
         self._deadlines = Deadlines(store, clock, self._endings)
-        self._arrivals = Arrivals(store, clock, self._dispatchers, self._deadlines, limits)
+        self._endings.on_deadline = self._deadlines.told
+        self._arrivals = Arrivals(
+            store, clock, self._dispatchers, self._deadlines, limits, dependencies.decider
+        )
         claims = Claims(store, clock, self._dispatchers, self._endings)
         transactional_claims = TransactionalClaims(store, clock, self._dispatchers, self._endings, binding)
         self._consumers = Consumers(self._dispatchers, claims, transactional_claims, limits)
         self._settlements = Settlements(store, clock, self._dispatchers, self._endings, binding, limits)
-        self._enlistment = Enlistment(clock, self._dispatchers, self._endings, binding)
         self._inspection = Inspection(store, clock, self._dispatchers)
-        self._dead_letters = DeadLetters(store, clock, self._dispatchers, self._endings, binding)
+        self._dead_letters = DeadLetters(store, clock, self._endings, binding)
         self._policies = Policies(store, self._dispatchers, limits.visibility_s_max)
 
     @asynccontextmanager
@@ -128,7 +132,8 @@ class QueueService:
         return (await self._arrivals.enqueue([(order, content)]))[0]
 
     async def enqueue_many(self, orders: Sequence[tuple[EnqueueOrder, Content]]) -> list[Message]:
-        """All in one commit, or none. BatchTooLarge above BATCH_MAX or the size of one commit."""
+        """All in one commit, or none: into their queues, or into the transaction that all of them name. BatchTooLarge
+        above BATCH_MAX or the size of one commit."""
         return await self._arrivals.enqueue(orders)
 
     # -- out
@@ -232,12 +237,21 @@ class QueueService:
     # -- the resource manager's side
 
     def reads(self, txn_id: str, members: Sequence[Member]) -> Sequence[bytes]:
-        return self._enlistment.reads(members)
+        return enlistment.reads(txn_id, members)
 
-    def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
-        """Commit acks the messages of a transaction, rollback gives them back."""
-        self._enlistment.apply(tx, txn_id, decision, members)
+    def apply(
+        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member], now_ms: int
+    ) -> None:
+        """Commit acks the deliveries of a transaction and publishes what it sends; rollback gives back and drops."""
+        changes = Changes()
+        enlistment.apply(tx, txn_id, decision, members, now_ms, self._binding, changes)
+        self._endings.follow(tx, changes)
 
-    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+    def keep(
+        self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member], now_ms: int
+    ) -> int:
         """The messages of a transaction stay with it until then at least."""
-        return self._enlistment.keep(tx, txn_id, expires_at_ms, members)
+        changes = Changes()
+        last_ms = enlistment.keep(tx, txn_id, expires_at_ms, members, now_ms, changes)
+        self._endings.follow(tx, changes)
+        return last_ms

@@ -94,10 +94,21 @@ class Lead:
             Participant(Member(one.namespace, one.key), one.backend_hash) for one in record.participants
         ]
         if rules.state_of(record) is State.PENDING:
-            await self._follow(due.txn_id, State.ROLLBACK, [one.member for one in participants])
+            if not await self._lives_elsewhere(due.txn_id):
+                await self._follow(due.txn_id, State.ROLLBACK, [one.member for one in participants])
             return
         await self.decide(due.txn_id, Ask(rules.state_of(record), participants))
         await self._decisions.handed_over(due.txn_id, record)
+
+    async def _lives_elsewhere(self, txn_id: str) -> bool:
+        """Whether a transaction that only sends messages here is kept alive by leases on other islands."""
+        if not await self._decisions.only_sends(txn_id):
+            return False
+        try:
+            answer = await self._ask(self._leader(), "/v1/txn/replay", {"txn_id": txn_id})
+        except Forwarded:
+            return False  # The leader knows nothing of it.
+        return _state(answer) is State.PENDING
 
     async def _follow(self, txn_id: str, state: State, members: Sequence[Member]) -> State:
         """Ask for a decision, and apply here what is recorded, be it another one."""

@@ -9,8 +9,9 @@ from holdfast.common.metrics import Registry
 from holdfast.leases.layer.records import held_members
 from holdfast.storage.port import Transaction
 from holdfast.txn.layer import rules
+from holdfast.txn.layer.errors import TxnConflict
 from holdfast.txn.layer.led import DecidedByLeader, EnlistedAtLeader, Led
-from holdfast.txn.layer.lifetime import leased_until_ms, message_place
+from holdfast.txn.layer.lifetime import is_sent, last_lease_ends_ms, leased_until_ms, message_place
 from holdfast.txn.layer.port import Decision, Member, ResourceManager, check_room
 from holdfast.txn.layer.records import MARKERS, RECORDS, delete_record, put_marker, put_record
 from holdfast.txn.layer.records_pb2 import TxnMarker, TxnRecord
@@ -29,8 +30,8 @@ class Coordinator:
     """The `Decider` of the layers in its process.
 
     What lies in this store is decided and applied in the same commit: there is no moment at which one is durable and
-    the other is not, and nothing to recover. A record of its own has only a transaction that was named beforehand, or
-    one that reaches other islands. Of every other one the leases tell who takes part.
+    the other is not, and nothing to recover. A record of its own has only a transaction that was named beforehand, that
+    sends messages, or that reaches other islands. Of every other one the leases tell who takes part.
     """
 
     def __init__(
@@ -62,27 +63,25 @@ class Coordinator:
         keys = [key for manager in self._managers for key in manager.reads(txn_id, members)]
         return [*keys, RECORDS.key(txn_id)]
 
-    def end(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
+    def end(
+        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member], now_ms: int
+    ) -> None:
         tx.prefetch(lambda: self.reads(txn_id, members))
         for manager in self._managers:
             prefix = manager.member_prefix
             if prefix and not any(member.key.startswith(prefix) for member in members):
                 continue
             if not (failpoint.ARMED and failpoint.hit(f"txn.apply.{type(manager).__name__}")):
-                manager.apply(tx, txn_id, decision, members)
+                manager.apply(tx, txn_id, decision, members, now_ms)
 
-    def decide(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
-        if self.lead is not None and self.lead.is_clustered:
-            raise DecidedByLeader(self.lead, txn_id, decision)
-        # The port of the layers carries no time yet; every function behind it is given it.
-        self._decide(tx, txn_id, decision, members, self._clock.now_ms())
-
-    def _decide(
+    def decide(
         self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member], now_ms: int
     ) -> None:
+        if self.lead is not None and self.lead.is_clustered:
+            raise DecidedByLeader(self.lead, txn_id, decision)
         record = RECORDS.get(tx, txn_id)
         if record is None:
-            self.end(tx, txn_id, decision, members)
+            self.end(tx, txn_id, decision, members, now_ms)
             self._mark(tx, txn_id, TxnMarker(state=decision.value), now_ms)
             self.metrics.recorded(tx, State(decision.value))
             return
@@ -90,11 +89,11 @@ class Coordinator:
         self.follow(tx, txn_id, record, decision, now_ms)
 
     def abandon(
-        self, tx: Transaction, txn_id: str, members: Sequence[Member]
+        self, tx: Transaction, txn_id: str, members: Sequence[Member], now_ms: int
     ) -> Callable[[], Awaitable[None]] | None:
         if self.lead is not None and self.lead.is_clustered:
             return DecidedByLeader(self.lead, txn_id, Decision.ROLLBACK).resolve
-        self.decide(tx, txn_id, Decision.ROLLBACK, members)
+        self.decide(tx, txn_id, Decision.ROLLBACK, members, now_ms)
         return None
 
     def decided(self, tx: Transaction, txn_id: str) -> Decision | None:
@@ -102,25 +101,70 @@ class Coordinator:
         return None if marker is None else rules.state_of(marker).decision
 
     def join(
-        self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member], joining: Member
+        self,
+        tx: Transaction,
+        txn_id: str,
+        expires_at_ms: int,
+        members: Sequence[Member],
+        joining: Member,
+        now_ms: int,
     ) -> int:
         check_room(members)
         is_led = self.lead is not None and self.lead.is_clustered
         if self.lead is not None and is_led and not rules.is_enlisted(RECORDS.get(tx, txn_id), joining):
             raise EnlistedAtLeader(self.lead, txn_id, expires_at_ms, [*members, joining])
-        last_ms = self.keep(tx, txn_id, expires_at_ms, members)
+        last_ms = self.keep(tx, txn_id, expires_at_ms, members, now_ms)
         if last_ms > expires_at_ms:
-            self.keep(tx, txn_id, last_ms, members)
+            self.keep(tx, txn_id, last_ms, members, now_ms)
         return last_ms
 
-    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+    def admit(self, tx: Transaction, txn_id: str, joining: Sequence[Member], now_ms: int) -> None:
+        tx.prefetch(lambda: [RECORDS.key(txn_id), MARKERS.key(txn_id)])
+        held = held_members(tx, txn_id)
+        check_room(held, len(joining))
+        expires_at_ms = self._open_until_ms(tx, txn_id, held, now_ms)
+        record = RECORDS.get(tx, txn_id)
+        if self.lead is not None and self.lead.is_clustered:
+            if not rules.are_enlisted(record, joining):
+                raise EnlistedAtLeader(self.lead, txn_id, expires_at_ms, [*held, *joining])
+        elif record is None or record.expires_at_ms < expires_at_ms:
+            # No lease of these ends by itself: what is due ends them if nobody decides.
+            self._put_pending(tx, txn_id, record or TxnRecord(), expires_at_ms, now_ms)
+        self.keep(tx, txn_id, last_lease_ends_ms(tx, txn_id, held), held, now_ms)
+
+    def _open_until_ms(self, tx: Transaction, txn_id: str, held: Sequence[Member], now_ms: int) -> int:
+        """When a transaction ends that may still be joined; one that holds no lease begins its time anew."""
+        record, marker = self.known(tx, txn_id, now_ms)
+        decided = record or marker
+        if decided is not None and rules.state_of(decided) is not State.PENDING:
+            raise TxnConflict(f"the transaction is decided: {decided.state}; begin another one")
+        leased_ms = last_lease_ends_ms(tx, txn_id, held)
+        ends_ms = (
+            max(record.expires_at_ms, leased_ms) if record is not None else end_ms(now_ms, self._record_ttl_s)
+        )
+        if ends_ms <= now_ms:
+            raise TxnConflict("the time of the transaction is over; begin another one")
+        return ends_ms if leased_ms > now_ms else max(ends_ms, end_ms(now_ms, self._record_ttl_s))
+
+    def _put_pending(
+        self, tx: Transaction, txn_id: str, record: TxnRecord, expires_at_ms: int, now_ms: int
+    ) -> None:
+        record.state = State.PENDING
+        record.created_at_ms = record.created_at_ms or now_ms
+        record.updated_at_ms = now_ms
+        record.expires_at_ms = expires_at_ms
+        self._put(tx, txn_id, record, due_at_ms=expires_at_ms)
+
+    def keep(
+        self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member], now_ms: int
+    ) -> int:
         if self.lead is not None and self.lead.is_clustered and expires_at_ms:
             record = RECORDS.get(tx, txn_id)
             if record is not None and record.expires_at_ms < expires_at_ms:
                 raise EnlistedAtLeader(self.lead, txn_id, expires_at_ms, members)
         last_ms = expires_at_ms
         for manager in self._managers:
-            last_ms = max(last_ms, manager.keep(tx, txn_id, expires_at_ms, members))
+            last_ms = max(last_ms, manager.keep(tx, txn_id, expires_at_ms, members, now_ms))
         return last_ms
 
     # -- what decisions by name are made of
@@ -161,7 +205,7 @@ class Coordinator:
             record.expires_at_ms = record.expires_at_ms or end_ms(now_ms, self._record_ttl_s)
             record.expires_at_ms = min(record.expires_at_ms, end_ms(now_ms, RECORD_TTL_S_MAX))
             # All who hold a lease of it belong to it from now on.
-            self.keep(tx, txn_id, 0, held_members(tx, txn_id))
+            self.keep(tx, txn_id, 0, held_members(tx, txn_id), now_ms)
             self._put(tx, txn_id, record, due_at_ms=record.expires_at_ms)
             return state
         if not is_decided:
@@ -171,7 +215,7 @@ class Coordinator:
         if members:
             if is_decided:
                 members = self._without_expired(tx, txn_id, members, now_ms)
-            self.end(tx, txn_id, state.decision, members)
+            self.end(tx, txn_id, state.decision, members, now_ms)
             rules.mark_applied(record, self.backend_hash)
         self.finish(tx, txn_id, record, now_ms)
         return state
@@ -191,14 +235,16 @@ class Coordinator:
     def _without_expired(
         self, tx: Transaction, txn_id: str, members: Sequence[Member], now_ms: int
     ) -> list[Member]:
-        """Messages whose lease has expired go back to their queue, whatever is decided."""
+        """Deliveries whose time is over go back to their queue, whatever is decided."""
         expired = [
             member
             for member in members
-            if message_place(member) and leased_until_ms(tx, txn_id, member) <= now_ms
+            if message_place(member)
+            and leased_until_ms(tx, txn_id, member) <= now_ms
+            and not is_sent(tx, txn_id, member)
         ]
         if expired:
-            self.end(tx, txn_id, Decision.ROLLBACK, expired)
+            self.end(tx, txn_id, Decision.ROLLBACK, expired, now_ms)
         return [member for member in members if member not in expired]
 
     def located(self, members: Sequence[Member]) -> list[Participant]:

@@ -16,6 +16,7 @@ from holdfast.txn.layer import rules, transitions
 from holdfast.txn.layer.coordinator import Coordinator
 from holdfast.txn.layer.errors import TxnFanoutFailed
 from holdfast.txn.layer.fan_out import FanOut, NoFanOut
+from holdfast.txn.layer.lifetime import is_sent
 from holdfast.txn.layer.port import Decision, Member
 from holdfast.txn.layer.records import Due
 from holdfast.txn.layer.records_pb2 import TxnRecord
@@ -107,6 +108,15 @@ class Decisions:
     async def held(self, txn_id: str) -> list[Member]:
         """The keys of this island that are leased under the transaction."""
         return await self._store.transact(lambda tx: held_members(tx, txn_id))
+
+    async def only_sends(self, txn_id: str) -> bool:
+        """Whether it sends messages from this island and has no lease here, not even one that ended."""
+
+        def only_sends(tx: Transaction) -> bool:
+            held = held_members(tx, txn_id)
+            return bool(held) and all(is_sent(tx, txn_id, member) for member in held)
+
+        return await self._store.transact(only_sends)
 
     async def postpone(self, due: Due) -> TxnRecord | None:
         """What is due and not this node's to end: it is due again later. None: there is nothing to do yet."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.leases.layer.records import LEASES
-from holdfast.queue.layer.records_pb2 import DeadLetterRecord, MessageState, QueueMessage
+from holdfast.queue.layer.records_pb2 import DeadLetterRecord, MessageState, QueueMessage, StagedMessage
 from holdfast.storage.port import Transaction
 from holdfast.storage.tables import Table
 from holdfast.txn.layer.port import Member
@@ -12,6 +12,7 @@ from holdfast.txn.layer.port import Member
 DELIVERIES = Table("taken", MessageState)  # Written by queue.
 _MESSAGES = Table("msg", QueueMessage)  # Written by queue.
 _DEAD_LETTERS = Table("dlq", DeadLetterRecord)  # Written by queue.
+_SENT = Table("sent", StagedMessage)  # Written by queue.
 
 
 class MessagePlace(NamedTuple):
@@ -50,6 +51,12 @@ def delivery_of(tx: Transaction, txn_id: str, place: MessagePlace) -> MessageSta
     """None: the message is not delivered under this transaction."""
     delivery = DELIVERIES.get(tx, *place)
     return delivery if delivery is not None and delivery.txn_id == txn_id else None
+
+
+def is_sent(tx: Transaction, txn_id: str, member: Member) -> bool:
+    """Whether the member is a message that the transaction sends: it has no lease, and no time of its own."""
+    place = message_place(member)
+    return place is not None and tx.get(_SENT.key(txn_id, *place)) is not None
 
 
 def leased_until_ms(tx: Transaction, txn_id: str, member: Member) -> int:

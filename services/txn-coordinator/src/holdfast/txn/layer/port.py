@@ -10,6 +10,7 @@ from holdfast.storage.port import Transaction
 
 if TYPE_CHECKING:  # What a lease's holder claims names its key as a Member.
     from holdfast.leases.layer.grant import Claim
+    from holdfast.leases.layer.rules import Ids
 
 MEMBERS_MAX = 1000  # A decision on all of them has to fit into one batch, and its members into one page.
 
@@ -34,9 +35,9 @@ class TooManyParticipants(HoldfastError):
     code, status = "too_many_participants", 413
 
 
-def check_room(members: Sequence[Member]) -> None:
-    """Refuse to let another one join these."""
-    if len(members) >= MEMBERS_MAX:
+def check_room(members: Sequence[Member], joining: int = 1) -> None:
+    """Refuse to let so many others join these."""
+    if len(members) + joining > MEMBERS_MAX:
         raise TooManyParticipants(f"a transaction has at most {MEMBERS_MAX} participants; begin another one")
 
 
@@ -60,11 +61,15 @@ class ResourceManager(Protocol):
         """The keys that `apply` reads for these members, for a store that fetches them in one round trip."""
         ...
 
-    def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
+    def apply(
+        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member], now_ms: int
+    ) -> None:
         """Add this service's writes to a storage transaction. Idempotent; what the transaction does not own stays."""
         ...
 
-    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+    def keep(
+        self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member], now_ms: int
+    ) -> int:
         """Its members belong together from now on and live until then at least; returns when the last of them ends."""
         ...
 
@@ -76,17 +81,21 @@ class Decider(Protocol):
         """The keys that a decision on these members reads."""
         ...
 
-    def decide(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
+    def decide(
+        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member], now_ms: int
+    ) -> None:
         """Let every resource manager add its writes to `tx`, and record the decision: one commit, all or nothing."""
         ...
 
-    def end(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
+    def end(
+        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member], now_ms: int
+    ) -> None:
         """The same for a lease that belongs to no transaction of several: no one can ask for its outcome, so nothing is
         recorded."""
         ...
 
     def abandon(
-        self, tx: Transaction, txn_id: str, members: Sequence[Member]
+        self, tx: Transaction, txn_id: str, members: Sequence[Member], now_ms: int
     ) -> Callable[[], Awaitable[None]] | None:
         """Roll back, for a member that has left the transaction; what is returned is to be awaited after the commit.
 
@@ -99,13 +108,26 @@ class Decider(Protocol):
         ...
 
     def join(
-        self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member], joining: Member
+        self,
+        tx: Transaction,
+        txn_id: str,
+        expires_at_ms: int,
+        members: Sequence[Member],
+        joining: Member,
+        now_ms: int,
     ) -> int:
         """A member joins these: all of them live as long as the last one ends, because a transaction must not
         lose one member and keep another; returns when that is."""
         ...
 
-    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+    def admit(self, tx: Transaction, txn_id: str, joining: Sequence[Member], now_ms: int) -> None:
+        """These join without a lease of their own: they live as long as their transaction, and prolong none of the
+        leases in it. One that holds no lease ends after the default TTL. TxnConflict if it is decided or its time is over."""
+        ...
+
+    def keep(
+        self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member], now_ms: int
+    ) -> int:
         """Let these members live until then at least; returns when the last of them ends."""
         ...
 
@@ -118,15 +140,18 @@ class Leaser(Protocol):
         tx: Transaction,
         member: Member,
         owner: str,
-        txn_id: str,
+        ids: "Ids",
         expires_at_ms: int,
+        now_ms: int,
         *,
         is_explicit: bool,
     ) -> Lease:
         """An ordinary lease, on the state of a message that is there. LeaseHeld if another caller has it."""
         ...
 
-    def extend(self, tx: Transaction, member: Member, claim: "Claim", expires_at_ms: int) -> None:
+    def extend(
+        self, tx: Transaction, member: Member, claim: "Claim", expires_at_ms: int, now_ms: int
+    ) -> None:
         """Let the lease end then; refused as keepalive refuses."""
         ...
 
@@ -146,6 +171,6 @@ class MessageStates(Protocol):
         """A document without content that queries do not show, unless there is one already."""
         ...
 
-    def forget_message_state(self, tx: Transaction, member: Member, txn_id: str) -> None:
+    def forget_message_state(self, tx: Transaction, member: Member, txn_id: str, now_ms: int) -> None:
         """The document goes, and all that belongs to it or is staged for it under this transaction."""
         ...

@@ -74,6 +74,11 @@ def is_enlisted(record: TxnRecord | None, member: Member) -> bool:
     return record is not None and any((one.namespace, one.key) == member for one in record.participants)
 
 
+def are_enlisted(record: TxnRecord | None, members: Sequence[Member]) -> bool:
+    known = set() if record is None else {(one.namespace, one.key) for one in record.participants}
+    return known.issuperset(members)
+
+
 def _check_terms(known: TxnRecord | TxnMarker, ask: Ask) -> None:
     if known.term > 0 and ask.term == 0:
         raise TcTermRequired(f"the transaction was decided under term {known.term}; send tc_term")

@@ -52,9 +52,13 @@ class Queue:
         ttl_s: float | None = None,
         max_attempts: int | None = None,
         priority: int = 0,
+        txn_id: str = "",
         correlation_id: str = "",
     ) -> Enqueued:
-        """Send a message: bytes, text, a file or a stream. When this returns, it will not be lost."""
+        """Send a message: bytes, text, a file or a stream. When this returns, it will not be lost.
+
+        With `txn_id` the commit of that transaction sends it, and its rollback drops it; see `session.enqueue`.
+        """
         message = Outgoing(
             payload=payload,
             content_type=content_type,
@@ -65,14 +69,16 @@ class Queue:
             max_attempts=max_attempts,
             priority=priority,
         )
-        return self._transport.run(self._calls.enqueue(message, correlation_id))
+        return self._transport.run(self._calls.enqueue(message, correlation_id, txn_id=txn_id))
 
-    def enqueue_many(self, messages: Iterable[NewMessage], *, correlation_id: str = "") -> list[Enqueued]:
+    def enqueue_many(
+        self, messages: Iterable[NewMessage], *, txn_id: str = "", correlation_id: str = ""
+    ) -> list[Enqueued]:
         """Send messages that are in memory, up to 1000 and 4 MiB in one commit: of those all or none are taken.
 
         They are bytes, text, or `Outgoing` with all that `enqueue` takes.
         """
-        return self._transport.run(enqueue_many(self._calls, messages, correlation_id))
+        return self._transport.run(enqueue_many(self._calls, messages, correlation_id, txn_id=txn_id))
 
     # Out
 

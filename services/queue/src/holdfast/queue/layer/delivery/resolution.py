@@ -5,33 +5,34 @@ process remembers of the lease is enough to accept it, because the commit expect
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock, unix_s
 from holdfast.common.errors import HoldfastError
+from holdfast.queue.layer.delivery import rules as delivery_rules
 from holdfast.queue.layer.delivery.endings import Endings
-from holdfast.queue.layer.delivery.transaction_binding import TransactionBinding, check_state_etag
+from holdfast.queue.layer.delivery.rules import Nacked
+from holdfast.queue.layer.delivery.transaction_binding import TransactionBinding
 from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
 from holdfast.queue.layer.dispatch.window import Entry, Place
-from holdfast.queue.layer.errors import MessageLeaseMismatch, MessageNotFound
+from holdfast.queue.layer.errors import MessageNotFound
 from holdfast.queue.layer.limits import QueueLimits
 from holdfast.queue.layer.message import records, rules
-from holdfast.queue.layer.message.records import TAKEN, Writes, keys_of, member_of_message
+from holdfast.queue.layer.message.changes import Changes
+from holdfast.queue.layer.message.records import TAKEN, Writes, keys_of
 from holdfast.queue.layer.message.types import (
     Acked,
     Extended,
     ExtendOrder,
     LeaseClaim,
-    NackIntent,
     NackOrder,
     Requeued,
 )
 from holdfast.queue.layer.records_pb2 import MessageState
 from holdfast.storage.errors import Conflict
 from holdfast.storage.port import Store, Transaction
-from holdfast.txn.layer.port import Decision
 
 
 class Settlements:
@@ -124,24 +125,21 @@ class Settlements:
 
     async def _ack_read(self, claim: LeaseClaim) -> str:
         seen_correlation_id = ""
+        now_ms = self._clock.now_ms()
 
         def ack(tx: Transaction) -> str:
             nonlocal seen_correlation_id
             try:
-                state = self._held(tx, claim)
+                state = delivery_rules.held(tx, claim, now_ms)
             except MessageNotFound:
                 if self._binding.is_committed(tx, claim.txn_id):
                     return seen_correlation_id
                 raise
+            # Before the leader of a cluster decides: the next run may find the message acked.
             seen_correlation_id = state.correlation_id
-            check_state_etag(claim)
-            address, message_id = claim.address, claim.message_id
-            keys = keys_of(address)
-            records.remove(tx, keys, message_id, keys.taken(message_id), state)
-            if state.is_enlisted:
-                self._binding.decide(tx, state.txn_id, Decision.COMMIT)
-            self._binding.forget_state(tx, address, message_id, state)
-            tx.after_commit(lambda _: self._dispatchers.forget(address, message_id))
+            changes = Changes()
+            delivery_rules.ack(tx, claim, state, now_ms, self._binding, changes)
+            self._endings.follow(tx, changes)
             return state.correlation_id
 
         return await self._store.transact(ack)
@@ -149,30 +147,17 @@ class Settlements:
     # -- nack
 
     async def nack(self, order: NackOrder) -> Requeued:
-        rest: Callable[[], Awaitable[None]] | None = None
+        now_ms = self._clock.now_ms()
 
-        def nack(tx: Transaction) -> Requeued:
-            nonlocal rest
-            state = self._held(tx, order.claim)
-            rules.check_etag(order.claim, state)
-            now_ms = self._clock.now_ms()
-            ready = rules.requeued(
-                state,
-                visible_at_ms=rules.visible_from_ms(order.delay_s, now_ms),
-                last_error=order.last_error,
-                is_failure=order.intent is NackIntent.FAILURE,
-            )
-            address, message_id = order.claim.address, order.claim.message_id
-            records.leave(tx, keys_of(address), message_id, state)
-            rest = self._binding.abandon(tx, state.txn_id) if state.is_enlisted else None
-            kept = Decision.COMMIT if order.claim.state is not None else Decision.ROLLBACK
-            self._binding.release_state(tx, address, message_id, state, kept)
-            self._endings.free(tx, address, message_id, ready)
-            return Requeued(rules.etag(ready), ready.correlation_id)
+        def nack(tx: Transaction) -> Nacked:
+            changes = Changes()
+            nacked = delivery_rules.nack(tx, order, now_ms, self._binding, changes)
+            self._endings.follow(tx, changes)
+            return nacked
 
         if failpoint.ARMED:
             failpoint.hit("queue.nack.commit")
-        requeued = await self._store.transact(nack)
+        requeued, rest = await self._store.transact(nack)
         if rest is not None:
             with suppress(HoldfastError):  # The message is nacked; the others follow when their time is over.
                 await rest()
@@ -184,24 +169,14 @@ class Settlements:
 
     async def extend(self, order: ExtendOrder) -> Extended:
         claim = order.claim
-        keys = keys_of(claim.address)
+        visibility_s_max = self._limits.visibility_s_max
+
+        now_ms = self._clock.now_ms()
 
         def extend(tx: Transaction) -> MessageState:
-            state = self._held(tx, claim)
-            rules.check_etag(claim, state)
-            asked_s = min(order.extend_by_s or state.visibility_s, self._limits.visibility_s_max)
-            kept = rules.extended(state, asked_s, self._clock.now_ms())
-            if claim.state is not None:
-                self._binding.extend_state(tx, claim, claim.state, kept.expires_at_ms)
-            if kept.is_enlisted:
-                member = member_of_message(claim.address, claim.message_id)
-                self._binding.keep(tx, kept.txn_id, kept.expires_at_ms, but=member)
-            place = records.take(tx, keys, claim.message_id, keys.taken(claim.message_id), kept)
-            tx.after_commit(
-                lambda revision: self._dispatchers.tell(
-                    claim.address, [Entry(claim.message_id, place, revision, kept)]
-                )
-            )
+            changes = Changes()
+            kept = delivery_rules.extend(tx, order, visibility_s_max, now_ms, self._binding, changes)
+            self._endings.follow(tx, changes)
             return kept
 
         kept = await self._store.transact(extend)
@@ -210,15 +185,3 @@ class Settlements:
         return Extended(
             expires_at_s, kept.visibility_s, rules.etag(kept), state_expires_at_s, kept.correlation_id
         )
-
-    # -- small parts
-
-    def _held(self, tx: Transaction, claim: LeaseClaim) -> MessageState:
-        keys = keys_of(claim.address)
-        state = TAKEN.get(tx, *claim.address, claim.message_id)
-        if state is None:
-            if tx.get(keys.message(claim.message_id)) is None:
-                raise MessageNotFound("message already removed")
-            raise MessageLeaseMismatch("the message is not delivered to anybody; dequeue it again")
-        rules.check_claim(claim, state, self._clock.now_ms())
-        return state

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from holdfast.leases.layer.grant import Claim
 from holdfast.leases.layer.records import LEASES, held_members
 from holdfast.leases.layer.records_pb2 import Lease
+from holdfast.leases.layer.rules import Ids
 from holdfast.queue.layer.errors import MetadataChanged, StateNotFound
 from holdfast.queue.layer.message.records import member_of_message, member_of_state
 from holdfast.queue.layer.message.types import LeaseClaim, QueueAddress, StateClaim
@@ -41,23 +42,29 @@ class TransactionBinding:
     # -- transactions
 
     def join(
-        self, tx: Transaction, address: QueueAddress, message_id: str, txn_id: str, expires_at_ms: int
+        self,
+        tx: Transaction,
+        address: QueueAddress,
+        message_id: str,
+        txn_id: str,
+        expires_at_ms: int,
+        now_ms: int,
     ) -> int:
         """A consumer dequeues within the transaction; returns until when all its members live."""
         members = held_members(tx, txn_id)
         message = member_of_message(address, message_id)
-        return self._decider.join(tx, txn_id, expires_at_ms, members, message)
+        return self._decider.join(tx, txn_id, expires_at_ms, members, message, now_ms)
 
-    def decide(self, tx: Transaction, txn_id: str, decision: Decision) -> None:
+    def decide(self, tx: Transaction, txn_id: str, decision: Decision, now_ms: int) -> None:
         """For everybody who is still part of the transaction."""
         members = held_members(tx, txn_id)
-        self._decider.decide(tx, txn_id, decision, members)
+        self._decider.decide(tx, txn_id, decision, members, now_ms)
         tx.after_commit(lambda _: self._leaser.freed(_keys_among(members)))
 
-    def abandon(self, tx: Transaction, txn_id: str) -> Callable[[], Awaitable[None]] | None:
+    def abandon(self, tx: Transaction, txn_id: str, now_ms: int) -> Callable[[], Awaitable[None]] | None:
         """Roll back everybody who is still part of the transaction; the rest of it after the commit."""
         members = held_members(tx, txn_id)
-        rest = self._decider.abandon(tx, txn_id, members)
+        rest = self._decider.abandon(tx, txn_id, members, now_ms)
         tx.after_commit(lambda _: self._leaser.freed(_keys_among(members)))
         return rest
 
@@ -65,21 +72,33 @@ class TransactionBinding:
         """Whether a transaction of the caller's has ended well: then all its messages are acked."""
         return bool(txn_id) and self._decider.decided(tx, txn_id) is Decision.COMMIT
 
-    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, but: Member) -> None:
+    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, but: Member, now_ms: int) -> None:
         """The others of the transaction live until then at least."""
         others = [member for member in held_members(tx, txn_id) if member != but]
-        self._decider.keep(tx, txn_id, expires_at_ms, others)
+        self._decider.keep(tx, txn_id, expires_at_ms, others, now_ms)
 
     # -- state
 
     def grant_state(
-        self, tx: Transaction, address: QueueAddress, message_id: str, state: MessageState
+        self,
+        tx: Transaction,
+        address: QueueAddress,
+        message_id: str,
+        state: MessageState,
+        lease_id: str,
+        now_ms: int,
     ) -> Lease:
         """LeaseHeld if another caller holds the key."""
         member = member_of_state(address, message_id)
         self._message_states.open_message_state(tx, member)
         return self._leaser.grant(
-            tx, member, state.owner, state.txn_id, state.expires_at_ms, is_explicit=state.is_enlisted
+            tx,
+            member,
+            state.owner,
+            Ids(lease_id, state.txn_id),
+            state.expires_at_ms,
+            now_ms,
+            is_explicit=state.is_enlisted,
         )
 
     def release_state(
@@ -89,6 +108,7 @@ class TransactionBinding:
         message_id: str,
         state: MessageState,
         decision: Decision,
+        now_ms: int,
     ) -> None:
         """The delivery is over; what it staged of its state is kept or dropped. An enlisted one follows its transaction."""
         if not state.has_state or state.is_enlisted:
@@ -96,25 +116,27 @@ class TransactionBinding:
         member = member_of_state(address, message_id)
         lease = LEASES.get(tx, *member)
         if lease is not None and lease.lease_id and lease.txn_id == state.txn_id:
-            self._decider.end(tx, state.txn_id, decision, [member])
+            self._decider.end(tx, state.txn_id, decision, [member], now_ms)
             tx.after_commit(lambda _: self._leaser.freed([member]))
 
     def forget_state(
-        self, tx: Transaction, address: QueueAddress, message_id: str, state: MessageState
+        self, tx: Transaction, address: QueueAddress, message_id: str, state: MessageState, now_ms: int
     ) -> None:
         """The message goes for ever, and its state with it."""
         if state.has_state:
             member = member_of_state(address, message_id)
-            self._message_states.forget_message_state(tx, member, state.txn_id)
+            self._message_states.forget_message_state(tx, member, state.txn_id, now_ms)
             self._leaser.forget(tx, member)
 
-    def extend_state(self, tx: Transaction, claim: LeaseClaim, sent: StateClaim, expires_at_ms: int) -> None:
+    def extend_state(
+        self, tx: Transaction, claim: LeaseClaim, sent: StateClaim, expires_at_ms: int, now_ms: int
+    ) -> None:
         member = member_of_state(claim.address, claim.message_id)
         lease = LEASES.get(tx, *member)
         if lease is None or not lease.lease_id:
             raise StateNotFound("the message was delivered without its state")
         token = sent.fencing_token or lease.fencing_token
-        self._leaser.extend(tx, member, Claim(sent.lease_id, token, None), expires_at_ms)
+        self._leaser.extend(tx, member, Claim(sent.lease_id, token, None), expires_at_ms, now_ms)
 
 
 def check_state_etag(claim: LeaseClaim) -> None:

@@ -6,23 +6,20 @@ from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock, unix_s
 from holdfast.common.ids import new_xid
 from holdfast.leases.layer.records_pb2 import Lease
+from holdfast.queue.layer.delivery import rules as delivery_rules
 from holdfast.queue.layer.delivery.claims import Carried
 from holdfast.queue.layer.delivery.endings import Endings
+from holdfast.queue.layer.delivery.rules import Ids, Known, Overtaken
 from holdfast.queue.layer.delivery.transaction_binding import TransactionBinding, state_etag
 from holdfast.queue.layer.dispatch.dispatcher import Dispatcher
 from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
 from holdfast.queue.layer.dispatch.window import Entry
-from holdfast.queue.layer.message import records, rules
 from holdfast.queue.layer.message.types import Delivery, DequeueOrder, StateLease
 from holdfast.queue.layer.message.view import delivery_view
 from holdfast.queue.layer.records_pb2 import MessageState, QueueMessage
 from holdfast.storage.errors import StorageError
 from holdfast.storage.port import Store, Transaction
 from holdfast.txn.layer.port import LeaseHeld
-
-
-class Overtaken(Exception):
-    """The record is not the one this process knew."""
 
 
 class TransactionalClaims:
@@ -46,14 +43,15 @@ class TransactionalClaims:
         self, queue: Dispatcher, carried: Carried, order: DequeueOrder, visibility_s: int
     ) -> list[Delivery]:
         """All of them; none if another claim was faster, or the state is held."""
-        lease_ids = [new_xid() for _ in carried]
-        txn_ids = [order.txn_id or new_xid() for _ in carried]
+        ids = [Ids(new_xid(), order.txn_id or new_xid()) for _ in carried]
+        state_lease_ids = [new_xid() if order.with_state else "" for _ in carried]
+        now_ms = self._clock.now_ms()
 
         def claim(tx: Transaction) -> list[Delivery]:
             deliveries: list[Delivery] = []
-            for (entry, message), lease_id, txn_id in zip(carried, lease_ids, txn_ids, strict=True):
-                state = self._claimed(tx, queue, entry, order, lease_id, txn_id, visibility_s)
-                lease = self._state_lease(tx, queue, entry, state, order)
+            for (entry, message), minted, state_lease_id in zip(carried, ids, state_lease_ids, strict=True):
+                state = self._claimed(tx, queue, entry, order, minted, visibility_s, now_ms)
+                lease = self._state_lease(tx, queue, entry, state, state_lease_id, now_ms)
                 deliveries.append(self._delivery(queue, entry, message, state, lease))
             return deliveries
 
@@ -66,8 +64,10 @@ class TransactionalClaims:
         except LeaseHeld as held:
             await self._endings.defer(queue, [entry for entry, _ in carried], held.expires_at_ms)
         except asyncio.CancelledError:
-            for (entry, _), lease_id in zip(carried, lease_ids, strict=True):
-                self._dispatchers.spawn(self._endings.give_back(queue.address, entry.message_id, lease_id))
+            for (entry, _), minted in zip(carried, ids, strict=True):
+                self._dispatchers.spawn(
+                    self._endings.give_back(queue.address, entry.message_id, minted.lease_id)
+                )
             raise
         except StorageError:
             queue.reset()
@@ -84,37 +84,29 @@ class TransactionalClaims:
         queue: Dispatcher,
         entry: Entry,
         order: DequeueOrder,
-        lease_id: str,
-        txn_id: str,
+        ids: Ids,
         visibility_s: int,
+        now_ms: int,
     ) -> MessageState:
-        record = tx.get(entry.key)
-        if record is None or record.mod_revision != entry.revision:
-            raise Overtaken
-        state = rules.claimed(
-            entry.state,
-            lease_id=lease_id,
-            txn_id=txn_id,
-            owner=order.owner,
-            is_enlisted=bool(order.txn_id),
-            visibility_s=visibility_s,
-            now_ms=self._clock.now_ms(),
+        known = Known(entry.message_id, entry.key, entry.revision, entry.state)
+        place, state = delivery_rules.claim(
+            tx, queue.address, known, order, ids, visibility_s, now_ms, self._binding
         )
-        state.has_state = state.has_state or order.with_state
-        if order.txn_id:
-            state.expires_at_ms = self._binding.join(
-                tx, queue.address, entry.message_id, txn_id, state.expires_at_ms
-            )
-        place = records.claim(tx, queue.keys, entry.message_id, entry.key, entry.state, state)
         tx.after_commit(lambda revision: queue.taken(entry, place, state, revision))
         return state
 
     def _state_lease(
-        self, tx: Transaction, queue: Dispatcher, entry: Entry, state: MessageState, order: DequeueOrder
+        self,
+        tx: Transaction,
+        queue: Dispatcher,
+        entry: Entry,
+        state: MessageState,
+        lease_id: str,
+        now_ms: int,
     ) -> Lease | None:
-        if not order.with_state:
+        if not lease_id:
             return None
-        return self._binding.grant_state(tx, queue.address, entry.message_id, state)
+        return self._binding.grant_state(tx, queue.address, entry.message_id, state, lease_id, now_ms)
 
     def _delivery(
         self, queue: Dispatcher, entry: Entry, message: QueueMessage, state: MessageState, lease: Lease | None

@@ -1,4 +1,7 @@
-"""Enqueue: messages become durable in one commit, and then the waiting consumers are notified."""
+"""Enqueue: messages become durable in one commit, and then the waiting consumers are notified.
+
+What a transaction sends is durable too, but staged: its commit is what the consumers hear of.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,15 +11,16 @@ from typing import NamedTuple
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock, end_ms
-from holdfast.common.ids import uuid7
+from holdfast.common.ids import is_xid, uuid7
 from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
 from holdfast.queue.layer.dispatch.pages import CACHED_MESSAGE_BYTES_MAX
 from holdfast.queue.layer.dispatch.window import Entry
-from holdfast.queue.layer.errors import BatchTooLarge
+from holdfast.queue.layer.errors import BatchTooLarge, InvalidTxn
 from holdfast.queue.layer.limits import QueueLimits
-from holdfast.queue.layer.message import records, rules
+from holdfast.queue.layer.message import records, rules, staging
 from holdfast.queue.layer.message.deadlines import Deadlines
 from holdfast.queue.layer.message.records import Writes, keys_of
+from holdfast.queue.layer.message.staging import NewStaged
 from holdfast.queue.layer.message.types import (
     BATCH_MAX,
     PRIORITY_MAX,
@@ -26,10 +30,11 @@ from holdfast.queue.layer.message.types import (
     QueueAddress,
 )
 from holdfast.queue.layer.message.view import message_view
-from holdfast.queue.layer.records_pb2 import MessageState, QueueMessage, QueuePolicy
+from holdfast.queue.layer.records_pb2 import MessageState, QueueMessage, QueuePolicy, StagedMessage
 from holdfast.storage.errors import InvalidBatch, StorageError
 from holdfast.storage.intake import Content, payload_of
 from holdfast.storage.port import Store
+from holdfast.txn.layer.port import Decider
 
 
 class Arrival(NamedTuple):
@@ -56,18 +61,23 @@ class Arrivals:
         dispatchers: Dispatchers,
         deadlines: Deadlines,
         limits: QueueLimits,
+        decider: Decider,
     ) -> None:
         self._store = store
         self._clock = clock
         self._dispatchers = dispatchers
         self._deadlines = deadlines
         self._limits = limits
+        self._decider = decider
 
     async def enqueue(self, orders: Sequence[tuple[EnqueueOrder, Content]]) -> list[Message]:
         """All in one commit, or none."""
         if len(orders) > BATCH_MAX:
             raise BatchTooLarge(f"at most {BATCH_MAX} messages in one call")
+        txn_id = _transaction_of([order for order, _ in orders])
         policies = [(await self._dispatchers.loaded(order.address)).policy for order, _ in orders]
+        if txn_id:
+            return await self._stage(txn_id, orders, policies)
         # From here to the commit nothing waits: the order of ids and times is the order of commits.
         writes = Writes()
         now_ms = self._clock.now_ms()
@@ -84,24 +94,38 @@ class Arrivals:
     def _add(
         self, writes: Writes, order: EnqueueOrder, content: Content, policy: QueuePolicy, now_ms: int
     ) -> Arrival:
-        ttl_s = order.ttl_s or policy.ttl_s
-        message = QueueMessage(
-            enqueued_at_ms=now_ms,
-            visibility_s=order.visibility_s or policy.visibility_s or self._limits.visibility_s_default,
-            content_type=order.content_type,
-            attributes=order.attributes,
-            payload=payload_of(content),
-        )
-        state = MessageState(
-            max_attempts=order.max_attempts or policy.max_attempts or self._limits.max_attempts_default,
-            deadline_ms=end_ms(now_ms, ttl_s) if ttl_s else 0,
-            correlation_id=order.correlation_id,
-            priority=max(PRIORITY_MIN, min(PRIORITY_MAX, order.priority)),
-            visible_at_ms=rules.visible_from_ms(order.delay_s, now_ms),
-        )
+        message, state = new_message(order, content, policy, self._limits, now_ms)
         message_id = uuid7()
         place = records.add_new(writes, keys_of(order.address), message_id, message, state)
         return Arrival(order.address, message_id, place, message, state)
+
+    async def _stage(
+        self,
+        txn_id: str,
+        orders: Sequence[tuple[EnqueueOrder, Content]],
+        policies: Sequence[QueuePolicy],
+    ) -> list[Message]:
+        """They stay with the transaction; the answer has their times as if it were committed now."""
+        now_ms = self._clock.now_ms()
+        messages = [
+            _new_staged(order, content, policy, self._limits, now_ms)
+            for (order, content), policy in zip(orders, policies, strict=True)
+        ]
+        if failpoint.ARMED:
+            failpoint.hit("queue.enqueue.commit")
+        bytes_max = self._limits.sent_bytes_max
+        try:
+            await self._store.transact(
+                lambda tx: staging.stage(tx, txn_id, messages, bytes_max, now_ms, self._decider)
+            )
+        except InvalidBatch as error:
+            raise _too_large() from error
+        if failpoint.ARMED:
+            failpoint.hit("queue.enqueue.answer")
+        return [
+            message_view(one.address, one.message_id, one.message, one.staged.state)._replace(txn_id=txn_id)
+            for one in messages
+        ]
 
     async def _commit(self, writes: Writes, arrivals: Sequence[Arrival]) -> None:
         if failpoint.ARMED:
@@ -113,9 +137,7 @@ class Arrivals:
             self._dispatchers.spawn(self._tell_later(arrivals))
             raise
         except InvalidBatch as error:
-            raise BatchTooLarge(
-                "the messages are more than one commit takes; send fewer at a time"
-            ) from error
+            raise _too_large() from error
         self._tell(arrivals, revision)
         if failpoint.ARMED:
             failpoint.hit("queue.enqueue.answer")
@@ -137,3 +159,53 @@ class Arrivals:
             return
         if record is not None:
             self._tell(arrivals, record.mod_revision)
+
+
+def new_message(
+    order: EnqueueOrder, content: Content, policy: QueuePolicy, limits: QueueLimits, now_ms: int
+) -> tuple[QueueMessage, MessageState]:
+    """What a message carries, and its state when it is enqueued now."""
+    ttl_s = order.ttl_s or policy.ttl_s
+    message = QueueMessage(
+        enqueued_at_ms=now_ms,
+        visibility_s=order.visibility_s or policy.visibility_s or limits.visibility_s_default,
+        content_type=order.content_type,
+        attributes=order.attributes,
+        payload=payload_of(content),
+    )
+    state = MessageState(
+        max_attempts=order.max_attempts or policy.max_attempts or limits.max_attempts_default,
+        deadline_ms=end_ms(now_ms, ttl_s) if ttl_s else 0,
+        correlation_id=order.correlation_id,
+        priority=max(PRIORITY_MIN, min(PRIORITY_MAX, order.priority)),
+        visible_at_ms=rules.visible_from_ms(order.delay_s, now_ms),
+    )
+    return message, state
+
+
+def _new_staged(
+    order: EnqueueOrder, content: Content, policy: QueuePolicy, limits: QueueLimits, now_ms: int
+) -> NewStaged:
+    message, state = new_message(order, content, policy, limits, now_ms)
+    staged = StagedMessage(
+        state=state,
+        delay_s=order.delay_s,
+        ttl_s=order.ttl_s or policy.ttl_s,
+        payload_bytes=message.payload.size_bytes,
+    )
+    return NewStaged(order.address, uuid7(), message, staged)
+
+
+def _transaction_of(orders: Sequence[EnqueueOrder]) -> str:
+    """The one that all of them name; empty: none."""
+    named = {order.txn_id for order in orders}
+    if len(named) > 1:
+        raise InvalidTxn("the messages of one call are sent by one transaction, or by none")
+    txn_id = named.pop() if named else ""
+    if txn_id and not is_xid(txn_id):
+        raise InvalidTxn("txn_id is no xid")
+    return txn_id
+
+
+def _too_large() -> BatchTooLarge:
+    return BatchTooLarge("the messages are more than one commit takes; send fewer at a time")

@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 
 from holdfast.common.clock import SteadyClock
+from holdfast.queue.layer.delivery import freeing
 from holdfast.queue.layer.delivery.endings import Endings
 from holdfast.queue.layer.delivery.transaction_binding import TransactionBinding
-from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
-from holdfast.queue.layer.dispatch.window import Entry
-from holdfast.queue.layer.message import records, rules
+from holdfast.queue.layer.message.changes import Changes
 from holdfast.queue.layer.message.records import DEAD, keys_of
 from holdfast.queue.layer.message.types import DeadLetter, QueueAddress
 from holdfast.queue.layer.message.view import dead_letter_view
-from holdfast.queue.layer.records_pb2 import DeadLetterRecord, MessageState
+from holdfast.queue.layer.records_pb2 import DeadLetterRecord
 from holdfast.storage.keys import unpack
 from holdfast.storage.port import RANGE_LIMIT_MAX, Store, Transaction
 
@@ -25,13 +24,11 @@ class DeadLetters:
         self,
         store: Store,
         clock: SteadyClock,
-        dispatchers: Dispatchers,
         endings: Endings,
         binding: TransactionBinding,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._dispatchers = dispatchers
         self._endings = endings
         self._binding = binding
 
@@ -71,26 +68,26 @@ class DeadLetters:
         return [chosen[start : start + PAGE_LETTERS] for start in range(0, len(chosen), PAGE_LETTERS)]
 
     async def _redrive(self, address: QueueAddress, ids: Sequence[str]) -> int:
-        keys = keys_of(address)
+        now_ms = self._clock.now_ms()
 
         def redrive(tx: Transaction) -> int:
-            now_ms = self._clock.now_ms()
+            changes = Changes()
             letters = self._read(tx, address, ids)
             for message_id, letter in letters.items():
-                tx.delete(keys.dead(message_id))
-                ready = rules.redriven(letter.state, now_ms)
-                place = records.add_new(tx, keys, message_id, letter.message, ready)
-                self._tell_later(tx, address, message_id, place, ready)
+                freeing.redrive(tx, address, message_id, letter, now_ms, changes)
+            self._endings.follow(tx, changes)
             return len(letters)
 
         return await self._store.transact(redrive)
 
     async def _purge(self, address: QueueAddress, ids: Sequence[str]) -> int:
+        now_ms = self._clock.now_ms()
+
         def purge(tx: Transaction) -> int:
             letters = self._read(tx, address, ids)
             for message_id, letter in letters.items():
                 tx.delete(keys_of(address).dead(message_id))
-                self._binding.forget_state(tx, address, message_id, letter.state)
+                self._binding.forget_state(tx, address, message_id, letter.state, now_ms)
             return len(letters)
 
         return await self._store.transact(purge)
@@ -101,10 +98,3 @@ class DeadLetters:
         keys = {message_id: keys_of(address).dead(message_id) for message_id in ids}
         found = tx.get_many(list(keys.values()))
         return {message_id: DEAD.decode(found[key]) for message_id, key in keys.items() if key in found}
-
-    def _tell_later(
-        self, tx: Transaction, address: QueueAddress, message_id: str, place: bytes, ready: MessageState
-    ) -> None:
-        tx.after_commit(
-            lambda revision: self._dispatchers.tell(address, [Entry(message_id, place, revision, ready)])
-        )

@@ -1,7 +1,8 @@
 """The records of a queue and their keys.
 
 A message is one unchanging record with what it carries, and one state that stands in exactly one place: ready (in the
-order of delivery), taken, or dead. Moving the state is the life of the message; what it carries is never moved.
+order of delivery), taken, or dead; or staged, while the transaction that sends it is not committed. Moving the state is
+the life of the message; what it carries is never moved.
 """
 
 from functools import lru_cache
@@ -9,7 +10,13 @@ from typing import Protocol
 
 from holdfast.leases.layer.records import HELD
 from holdfast.queue.layer.message.types import QueueAddress
-from holdfast.queue.layer.records_pb2 import DeadLetterRecord, MessageState, QueueMessage, QueuePolicy
+from holdfast.queue.layer.records_pb2 import (
+    DeadLetterRecord,
+    MessageState,
+    QueueMessage,
+    QueuePolicy,
+    StagedMessage,
+)
 from holdfast.storage.keys import pack, unpack
 from holdfast.storage.port import Batch, BlobRef
 from holdfast.storage.records_pb2 import Payload
@@ -21,6 +28,7 @@ READY = Table("ready", MessageState)
 TAKEN = Table("taken", MessageState)
 DEAD = Table("dlq", DeadLetterRecord)
 POLICIES = Table("queue", QueuePolicy)
+SENT = Table("sent", StagedMessage)
 
 _DEADLINES = "msgttl"
 _CACHED_QUEUES = 4096
@@ -84,6 +92,9 @@ class Keys:
 
     def held(self, txn_id: str, message_id: str) -> bytes:
         return HELD.key(txn_id, self.address.namespace, self._member_prefix + message_id)
+
+    def sent(self, txn_id: str, message_id: str) -> bytes:
+        return SENT.key(txn_id, *self.address, message_id)
 
     def deadline(self, deadline_ms: int, message_id: str) -> bytes:
         return pack((_DEADLINES, deadline_ms, *self.address, message_id))

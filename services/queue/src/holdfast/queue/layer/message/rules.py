@@ -1,5 +1,6 @@
 """The rules of a message's life: what each event makes of its state. Pure; the caller brings the time.
 
+staged --commit of the transaction that sends it--> ready; --rollback--> gone
 ready --claim--> taken --ack--> gone
   ^                |---nack, rollback, never sent--> ready
   |                '---lease over: ready again where it stands, one failure more
@@ -11,7 +12,7 @@ from enum import Enum
 from holdfast.common.clock import end_ms
 from holdfast.queue.layer.errors import MessageLeaseExpired, MessageLeaseMismatch, MetadataChanged
 from holdfast.queue.layer.message.types import LeaseClaim
-from holdfast.queue.layer.records_pb2 import MessageState
+from holdfast.queue.layer.records_pb2 import MessageState, QueueMessage, StagedMessage
 
 ROLLBACK_ERROR = b'{"reason":"txn_rollback"}'
 
@@ -43,6 +44,21 @@ def disposition(state: MessageState, now_ms: int) -> Disposition:
 def visible_from_ms(delay_s: float, now_ms: int) -> int:
     """Without a delay at once: rounding up would keep the message back."""
     return end_ms(now_ms, delay_s) if delay_s else now_ms
+
+
+def enqueued_at_ms(message: QueueMessage, state: MessageState) -> int:
+    """Since when it is in its queue: what a transaction sent came with its commit."""
+    return state.sent_at_ms or message.enqueued_at_ms
+
+
+def published(staged: StagedMessage, now_ms: int) -> MessageState:
+    """The transaction that sends it is committed: its times begin."""
+    ready = MessageState()
+    ready.CopyFrom(staged.state)
+    ready.sent_at_ms = now_ms
+    ready.visible_at_ms = visible_from_ms(staged.delay_s, now_ms)
+    ready.deadline_ms = end_ms(now_ms, staged.ttl_s) if staged.ttl_s else 0
+    return ready
 
 
 def etag(state: MessageState) -> str:

@@ -32,6 +32,7 @@ class EnqueueOrder(NamedTuple):
     attributes: bytes = b""  # JSON text of an object; empty: none.
     content_type: str = CONTENT_TYPE_DEFAULT
     priority: int = 0  # The lower number leaves first.
+    txn_id: str = ""  # The transaction that sends it; empty: it is in the queue at once.
 
 
 class Message(NamedTuple):
@@ -52,6 +53,7 @@ class Message(NamedTuple):
     attributes: bytes
     correlation_id: str
     last_error: bytes  # JSON text; empty: none.
+    txn_id: str = ""  # The transaction that sends it, while that is not committed.
 
 
 class Body(NamedTuple):

@@ -18,7 +18,7 @@ def message_view(
         state.failure_attempts,
         state.max_attempts,
         state.priority,
-        unix_s(message.enqueued_at_ms),
+        unix_s(rules.enqueued_at_ms(message, state)),
         unix_s(state.expires_at_ms if is_taken else state.visible_at_ms),
         state.visibility_s if is_taken else message.visibility_s,
         unix_s(state.deadline_ms),

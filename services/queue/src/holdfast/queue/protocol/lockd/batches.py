@@ -10,7 +10,7 @@ from holdfast.common.express.traits import Duration
 from holdfast.common.express.undo import Repeat
 from holdfast.common.fields import InvalidNamespace
 from holdfast.common.settings import PlaneSettings
-from holdfast.queue.layer.errors import BatchTooLarge, InvalidTxn, MessageNotFound
+from holdfast.queue.layer.errors import BatchTooLarge, MessageNotFound
 from holdfast.queue.layer.message.types import BATCH_MAX, Acked, EnqueueOrder, LeaseClaim
 from holdfast.queue.layer.service import QueueService
 from holdfast.queue.metrics import QueueMetrics
@@ -25,10 +25,11 @@ from holdfast.queue.protocol.lockd.fields import (
 from holdfast.queue.protocol.lockd.framing import enqueued_json
 from holdfast.queue.protocol.lockd.messages import (
     ACKS,
-    BAD_NAMES,
     CONSUMER_ERRORS,
     CONSUMER_QUERY,
     CONSUMES,
+    ENQUEUE_ERRORS,
+    ENQUEUE_HEADERS,
     PRODUCES,
     QUERY,
     UNBOUNDED,
@@ -36,7 +37,7 @@ from holdfast.queue.protocol.lockd.messages import (
     delivered,
     queue_router,
 )
-from holdfast.queue.protocol.lockd.multipart.header import InvalidContentType, MultipartError, boundary_of
+from holdfast.queue.protocol.lockd.multipart.header import boundary_of
 from holdfast.queue.protocol.lockd.multipart.intake import take_batch
 from holdfast.queue.protocol.lockd.schemas import (
     BATCH_CONTENT,
@@ -72,9 +73,10 @@ class BatchRoutes:
             stream_handler=self.enqueue_stream,
             request_content=BATCH_CONTENT,
             response_model=EnqueueBatchAnswer,
-            errors=(InvalidContentType, MultipartError, *BAD_NAMES, InvalidTxn, BatchTooLarge),
+            errors=(*ENQUEUE_ERRORS, BatchTooLarge),
             summary="Put many messages into queues in one commit: multipart, `meta` and `payload` in turn.",
             query_parameters=QUERY,
+            request_headers=ENQUEUE_HEADERS,
             body_limit_bytes=UNBOUNDED,
             admission=PRODUCES,
         )

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from holdfast.common.errors import HoldfastError, InvalidBody
 from holdfast.common.express.message import Request
 from holdfast.common.fields import NAME_BYTES_MAX, namespace_of, owner_of, parse_int64
+from holdfast.common.ids import is_xid
 from holdfast.common.wire_errors import invalid_body
 from holdfast.queue.layer.errors import InvalidTxn, MessageNotFound
 from holdfast.queue.layer.message.types import (
@@ -142,10 +143,6 @@ def enqueue_order(request: Request, meta: EnqueueMeta, namespace_default: str) -
     spelled = spelled_queue(request, meta)
     if not spelled:
         raise MissingQueue("queue is required")
-    if (meta.txn_id or request.query("txn_id") or request.header(b"x-txn-id") or "").strip():
-        raise InvalidTxn(
-            "messages cannot be sent inside a transaction yet: enqueue without txn_id, after the transaction is committed"
-        )
     return EnqueueOrder(
         QueueAddress(namespace_of(meta.namespace, namespace_default), queue_name(spelled)),
         request.correlation_id,
@@ -156,7 +153,15 @@ def enqueue_order(request: Request, meta: EnqueueMeta, namespace_default: str) -
         json_text(meta.attributes, "attributes", ATTRIBUTES_BYTES_MAX) if meta.attributes else b"",
         _content_type(meta.payload_content_type),
         meta.priority or 0,
+        _sending_txn(request, meta),
     )
+
+
+def _sending_txn(request: Request, meta: EnqueueMeta) -> str:
+    txn_id = (meta.txn_id or request.query("txn_id") or request.header(b"x-txn-id") or "").strip()
+    if txn_id and not is_xid(txn_id):
+        raise InvalidTxn("txn_id is no transaction id: send one that an acquire or a dequeue answered")
+    return txn_id
 
 
 def seconds(asked: int | None) -> int:

@@ -100,14 +100,16 @@ def _lease(delivery: Delivery) -> bytes:
 def enqueued_json(message: Message) -> bytes:
     """What enqueue answers."""
     priority = b'"priority":%d,' % message.priority if message.priority else b""
+    txn_id = b'"txn_id":"%b",' % message.txn_id.encode("ascii") if message.txn_id else b""
     return (
-        b'{%b"not_visible_until_unix":%d,"visibility_timeout_seconds":%d,"payload_bytes":%d,%b"correlation_id":%b}'
+        b'{%b"not_visible_until_unix":%d,"visibility_timeout_seconds":%d,"payload_bytes":%d,%b%b"correlation_id":%b}'
         % (
             _common(message),
             message.not_visible_until_s,
             message.visibility_s,
             message.payload_bytes,
             priority,
+            txn_id,
             to_json(message.correlation_id),
         )
     )

@@ -33,6 +33,7 @@ from holdfast.queue.layer.errors import (
     NoMessages,
     QueueBusy,
     StateNotFound,
+    TxnTooLarge,
 )
 from holdfast.queue.layer.message.types import Delivery, DequeueOrder, EnqueueOrder, ExtendOrder, NackOrder
 from holdfast.queue.layer.service import QueueService
@@ -73,6 +74,8 @@ from holdfast.queue.protocol.lockd.schemas import (
 )
 from holdfast.queue.protocol.withdrawal import UNDO_DELIVERY
 from holdfast.storage.intake import pieces_of
+from holdfast.txn.layer.errors import TxnConflict
+from holdfast.txn.layer.port import TooManyParticipants
 
 PREFETCH_MAX: Final = 64
 WHOLE_BYTES_MAX: Final = 1 << 20
@@ -92,6 +95,14 @@ _SETTLE_ERRORS: Final = (
     *(MissingFields, InvalidQueueKey, InvalidNamespace, MessageNotFound, MessageLeaseMismatch),
     *(MessageLeaseExpired, MetadataChanged, StateNotFound, LeaseRequired, FencingMismatch),
 )
+ENQUEUE_ERRORS: Final = (
+    *(InvalidContentType, MultipartError, *BAD_NAMES, InvalidTxn),
+    *(TxnConflict, TooManyParticipants, TxnTooLarge),
+)
+ENQUEUE_HEADERS: Final = {
+    "X-Correlation-Id": "Stays with the message for its whole life.",
+    "X-Txn-ID": "The transaction that sends the message with its commit, when `meta` names none.",
+}
 PRODUCES: Final = Admission(Group.PRODUCER, Begins.ALWAYS)
 ACKS: Final = Admission(Group.ACK)
 _MESSAGE_ID: Final = {"X-Correlation-Id": "That of the message; of the first, when there are several."}
@@ -134,10 +145,10 @@ class MessageRoutes:
             stream_handler=self.enqueue_stream,
             request_content=ENQUEUE_CONTENT,
             response_model=EnqueueAnswer,
-            errors=(InvalidContentType, MultipartError, *BAD_NAMES, InvalidTxn),
+            errors=ENQUEUE_ERRORS,
             summary="Put a message into a queue: multipart, a part `meta` with JSON and a part `payload` with any bytes.",
             query_parameters=QUERY,
-            request_headers={"X-Correlation-Id": "Stays with the message for its whole life."},
+            request_headers=ENQUEUE_HEADERS,
             body_limit_bytes=UNBOUNDED,
             admission=PRODUCES,
         )

@@ -27,7 +27,9 @@ class EnqueueMeta(QueueBody):
     attributes: dict[str, Any] | None = None
     payload_content_type: str | None = None
     priority: Priority | None = Field(default=None, description="The lower number leaves first.")
-    txn_id: str | None = Field(default=None, description="Refused: a transaction cannot send messages yet.")
+    txn_id: str | None = Field(
+        default=None, description="Send it with the commit of this transaction; `X-Txn-ID` says the same."
+    )
 
 
 class DequeueRequest(QueueBody):
@@ -116,6 +118,9 @@ class EnqueueAnswer(BaseModel):
     visibility_timeout_seconds: int
     payload_bytes: int
     priority: int | None = Field(default=None, description="Left out when 0.")
+    txn_id: str | None = Field(
+        default=None, description="The transaction that sends it; left out without one."
+    )
     correlation_id: str
 
 

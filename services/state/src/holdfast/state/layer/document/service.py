@@ -125,11 +125,15 @@ class StateService:
             keys |= {STAGES.key(txn_id, *member), DOCUMENTS.key(*member)}
         return list(keys)
 
-    def apply(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
+    def apply(
+        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member], now_ms: int
+    ) -> None:
         """Publish or drop what the transaction staged."""
-        staging.apply(tx, txn_id, decision, members, self._clock.now_ms(), self.index)
+        staging.apply(tx, txn_id, decision, members, now_ms, self.index)
 
-    def keep(self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member]) -> int:
+    def keep(
+        self, tx: Transaction, txn_id: str, expires_at_ms: int, members: Sequence[Member], now_ms: int
+    ) -> int:
         """What is staged lives as long as its lease."""
         return expires_at_ms
 
@@ -139,9 +143,9 @@ class StateService:
         """A document without content that queries do not show, unless there is one already."""
         rules.open_message_state(tx, member)
 
-    def forget_message_state(self, tx: Transaction, member: Member, txn_id: str) -> None:
+    def forget_message_state(self, tx: Transaction, member: Member, txn_id: str, now_ms: int) -> None:
         """The document goes, and all that belongs to it or is staged for it under this transaction."""
-        rules.forget_message_state(tx, member, txn_id, self._clock.now_ms(), self.index)
+        rules.forget_message_state(tx, member, txn_id, now_ms, self.index)
 
     # -- small parts
 
