@@ -1,12 +1,12 @@
 """What is attached to a request: admission, metrics, tracing; each sees every outcome."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from holdfast.common.errors import HoldfastError
-from holdfast.common.express.execution import Hooks, HttpMetrics, execute
+from holdfast.common.express.execution import Gate, Hooks, HttpMetrics, execute
 from holdfast.common.express.message import Answer, Request
 from holdfast.common.express.route import Route, compile_table
 from holdfast.common.metrics import Registry
@@ -33,11 +33,25 @@ def _request() -> Request:
     return Request("POST", "/fine", b"", [], b"", None, None, "id-1")
 
 
+class ClosedGate(Gate):
+    """Asks `look` for every request."""
+
+    def __init__(self, look: Callable[[Request], Awaitable[None] | None]) -> None:
+        super().__init__()
+        self.is_open = False
+        self._look = look
+
+    def look(self, request: Request) -> Awaitable[None] | None:
+        return self._look(request)
+
+
 async def test_admission_may_refuse() -> None:
-    def admit(route: Route, request: Request) -> Awaitable[None] | None:
+    def look(request: Request) -> Awaitable[None] | None:
         raise Throttled("perimeter defence engaged", retry_after_s=0.3)
 
-    answer = await execute(ROUTE, _request(), Hooks(admit=admit))
+    gate = ClosedGate(look)
+
+    answer = await execute(ROUTE, _request(), Hooks(gates={ROUTE.path: gate}))
 
     assert isinstance(answer, Answer)
     assert answer.status == 429
@@ -45,24 +59,28 @@ async def test_admission_may_refuse() -> None:
         answer.body == b'{"error":"throttled","detail":"perimeter defence engaged","retry_after_seconds":1}\n'
     )
     assert (b"x-lockd-qrf-state", b"engaged") in answer.headers
+    assert (gate.entered, gate.left) == (1, 1)
 
 
 async def test_admission_may_delay() -> None:
-    gate = asyncio.Event()
+    is_over = asyncio.Event()
 
     async def wait() -> None:
-        await gate.wait()
+        await is_over.wait()
 
-    hooks = Hooks(admit=lambda route, request: wait())
+    gate = ClosedGate(lambda request: wait())
+    hooks = Hooks(gates={ROUTE.path: gate})
     task = asyncio.ensure_future(execute(ROUTE, _request(), hooks))
     await asyncio.sleep(0)
     assert not task.done()
+    assert (gate.entered, gate.left) == (1, 0)
 
-    gate.set()
+    is_over.set()
 
     answer = await task
     assert isinstance(answer, Answer)
     assert answer.body == b"fine"
+    assert (gate.entered, gate.left) == (1, 1)
 
 
 async def test_metrics_count_answers_defects_and_clients_that_left() -> None:

@@ -1,7 +1,7 @@
 """The gates: what is counted, who is held back, who is refused, and who never is."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -76,16 +76,22 @@ def _put_under(admission: Admission, sample: LoadSample) -> None:
 
 
 async def _answer(admission: Admission, path: str, *, query: bytes = b"", body: bytes = b"") -> Answer:
-    hooks = Hooks(admit=admission.admit, leave=admission.leave)
+    hooks = Hooks(gates=admission.gates)
     answer = await execute(_route(path), _request(path, query=query, body=body), hooks)
     assert isinstance(answer, Answer)
     return answer
 
 
+def _enter(admission: Admission, route: Route, request: Request) -> Awaitable[None] | None:
+    """As `execute` does it."""
+    gate = admission.gates.get(route.path)
+    return None if gate is None else gate.enter(request)
+
+
 async def test_while_nothing_is_wrong_everybody_is_let_in() -> None:
     admission = _admission()
 
-    assert admission.admit(_route("/v1/acquire"), _request("/v1/acquire")) is None
+    assert _enter(admission, _route("/v1/acquire"), _request("/v1/acquire")) is None
 
 
 async def test_requests_are_counted_by_group_while_they_run() -> None:
@@ -98,11 +104,10 @@ async def test_requests_are_counted_by_group_while_they_run() -> None:
         "/v1/queue/ack",
         "/v1/describe",
     ):
-        admission.admit(_route(path), _request(path))
+        _enter(admission, _route(path), _request(path))
     begun = admission.in_flight()
 
-    admission.leave(_route("/v1/acquire"))
-    admission.leave(_route("/v1/describe"))
+    admission.gates["/v1/acquire"].left += 1
 
     assert begun == InFlight(producers=1, acks=1, locks=2, queries=1)
     assert admission.in_flight() == InFlight(producers=1, acks=1, locks=1, queries=1)
@@ -111,13 +116,13 @@ async def test_requests_are_counted_by_group_while_they_run() -> None:
 async def test_calls_of_queues_are_producers_consumers_or_acks_and_looks_are_none() -> None:
     admission = _admission()
     for path in ("enqueue", "enqueueBatch"):
-        admission.admit(_route(f"/v1/queue/{path}"), _request(""))
+        _enter(admission, _route(f"/v1/queue/{path}"), _request(""))
     for path in ("dequeue", "dequeueWithState", "dequeueBatch", "subscribe", "subscribeWithState"):
-        admission.admit(_route(f"/v1/queue/{path}"), _request(""))
+        _enter(admission, _route(f"/v1/queue/{path}"), _request(""))
     for path in ("ack", "ackBatch", "nack", "extend"):
-        admission.admit(_route(f"/v1/queue/{path}"), _request(""))
+        _enter(admission, _route(f"/v1/queue/{path}"), _request(""))
     for path in ("stats", "watch", "peek", "policy", "pause", "resume", "dlq/list", "dlq/redrive"):
-        admission.admit(_route(f"/v1/queue/{path}"), _request(""))
+        _enter(admission, _route(f"/v1/queue/{path}"), _request(""))
 
     assert admission.in_flight() == InFlight(producers=2, consumers=5, acks=4)
 
@@ -260,9 +265,9 @@ async def test_a_flooded_turn_answers_its_refusals_in_the_next_one() -> None:
     admission = _admission(cpu_s=[0.0, 0.0, 0.3])
     _put_under(admission, LATE)
     route, request = _route("/v1/acquire"), _request("/v1/acquire")
-    admission.admit(route, request)  # The first of the turn.
+    _enter(admission, route, request)  # The first of the turn.
 
-    pause = admission.admit(route, request)
+    pause = _enter(admission, route, request)
 
     assert pause is not None
     with pytest.raises(Throttled):
@@ -354,11 +359,11 @@ def test_now_and_then_a_request_notices_that_the_sample_is_overdue() -> None:
     admission.on_overdue = lambda: noticed.append(True)
 
     for _ in range(128):
-        admission.admit(_route("/v1/get"), _request("/v1/get"))
+        _enter(admission, _route("/v1/get"), _request("/v1/get"))
     before = len(noticed)
     admission.overdue_s = 0.0
     for _ in range(128):
-        admission.admit(_route("/v1/get"), _request("/v1/get"))
+        _enter(admission, _route("/v1/get"), _request("/v1/get"))
 
     assert before == 0
     assert len(noticed) == 2

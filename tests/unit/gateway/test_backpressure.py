@@ -46,7 +46,7 @@ def _request() -> Request:
 async def test_a_late_loop_is_told_in_logs_and_metrics(log: io.StringIO) -> None:
     registry = Registry()
     backpressure = _backpressure(GatewaySettings.isolated(), registry)
-    backpressure.admission.admit(ACQUIRE, _request())
+    backpressure.admission.gates[ACQUIRE.path].enter(_request())
 
     backpressure.observe(0.5, HostFigures(rss_bytes=4096, load_1=3.0))
 
@@ -73,8 +73,8 @@ async def test_a_turn_that_refused_work_keeps_the_throttle_engaged(log: io.Strin
     backpressure.observe(0.5, HostFigures())
 
     for _ in range(20):
-        backpressure.admission.admit(ACQUIRE, _request())
-        pause = backpressure.admission.admit(ACQUIRE, _request())
+        backpressure.admission.gates[ACQUIRE.path].enter(_request())
+        pause = backpressure.admission.gates[ACQUIRE.path].enter(_request())
         assert pause is not None
         with pytest.raises(Throttled):
             await pause
@@ -89,7 +89,7 @@ async def test_requests_take_the_sample_that_is_overdue(log: io.StringIO) -> Non
     backpressure.admission.overdue_s = 0.0
 
     for _ in range(64):
-        backpressure.admission.admit(ACQUIRE, _request())
+        backpressure.admission.gates[ACQUIRE.path].enter(_request())
 
     assert backpressure.admission.controller.state == "engaged"
     assert backpressure.admission.overdue_s > 0.0

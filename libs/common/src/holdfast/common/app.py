@@ -1,7 +1,7 @@
 """The one shape of all services' apps: `create_app(settings)` of each service calls `build_app`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -18,7 +18,7 @@ from holdfast.common.dialect import Dialects
 from holdfast.common.drain import Drain
 from holdfast.common.edge import EdgeMiddleware
 from holdfast.common.errors import HoldfastError, InvalidBody, MethodNotAllowed, PathNotFound
-from holdfast.common.express.execution import Admit, Hooks, HttpMetrics, Identify, Leave
+from holdfast.common.express.execution import Gate, Hooks, HttpMetrics, Identify
 from holdfast.common.express.message import Answer
 from holdfast.common.express.route import Table, compile_table
 from holdfast.common.express.router import ExpressRouter
@@ -54,8 +54,7 @@ def build_app(
     registry: Registry | None = None,
     drain: Drain | None = None,
     identify: Identify | None = None,
-    admit: Admit | None = None,
-    leave: Leave | None = None,
+    gates: Mapping[str, Gate] | None = None,
     listeners: Sequence[ListenerDeclaration] = (),
 ) -> FastAPI:
     """An app with health, metrics, docs, error envelopes and these express routes; more routes may be added.
@@ -72,8 +71,7 @@ def build_app(
         raise ValueError("routes for processes of the plane would be open to everybody: pass identify")
     hooks = Hooks(
         identify=identify,
-        admit=admit,
-        leave=leave,
+        gates=gates or {},
         metrics=HttpMetrics(registry),
         dialects=Dialects(ENVELOPE, {route.path: route.traits.dialect for route in declared}),
     )

@@ -1,6 +1,6 @@
 """An app over a store: opened before the first request, closed after the last, asked by `/readyz` in between."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 from holdfast.common.app import build_app, parts_of
 from holdfast.common.drain import Drain
-from holdfast.common.express.execution import Admit, Leave
+from holdfast.common.express.execution import Gate
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.health import Health
 from holdfast.common.listener import ListenerDeclaration
@@ -51,8 +51,7 @@ def build_store_app(
     routers: Sequence[ExpressRouter] = (),
     drain: Drain | None = None,
     registry: Registry | None = None,
-    admit: Admit | None = None,
-    leave: Leave | None = None,
+    gates: Mapping[str, Gate] | None = None,
     peers: Peers | None = None,
 ) -> FastAPI:
     """An app that owns the store of its settings, opens the layers over it and hands them to its parts; they end before
@@ -96,8 +95,7 @@ def build_store_app(
         drain=drain,
         registry=registry,
         identify=None if peers is None else peers.identify,
-        admit=admit,
-        leave=leave,
+        gates=gates,
         listeners=listeners_of(parts),
     )
     app.state.peers = peers

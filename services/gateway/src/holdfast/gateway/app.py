@@ -45,6 +45,5 @@ def create_app(
         layers,
         drain=drain,
         registry=registry,
-        admit=backpressure.admission.admit,
-        leave=backpressure.admission.leave,
+        gates=backpressure.admission.gates,
     )

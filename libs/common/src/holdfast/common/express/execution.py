@@ -12,7 +12,7 @@ import contextvars
 import time
 import types
 from asyncio.tasks import _enter_task, _leave_task  # Documented for those who extend asyncio.
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from time import perf_counter
@@ -34,14 +34,10 @@ from holdfast.common.wire_errors import ENVELOPE, internal_error, invalid_body
 STATUS_CLIENT_GONE: Final = 499
 """Counted, never sent: the client hung up before there was an answer."""
 
+_LOOK_MASK: Final = 63  # One of so many requests of an open gate looks nevertheless.
+
 _log = get_logger("api.http.router")
 
-
-Admit = Callable[[Route, Request], Awaitable[None] | None]
-"""Lets a request in by returning None, delays it by an awaitable, refuses it by raising a HoldfastError."""
-
-Leave = Callable[[Route], None]
-"""The other end of `admit`: called once for every request that was given to it, however it ended."""
 
 Identify = Callable[[Route, Request], None]
 """Finds out or looks at the principal of a request; refuses it by raising a HoldfastError."""
@@ -80,14 +76,34 @@ class HttpMetrics:
         children[1].observe(duration_s * 1000)
 
 
+class Gate:
+    """Where the requests of one path come in. An open gate is passed without asking, but for one request of many: a loop
+    that is flooded may not get to its timers, and then that request looks at the clock. Counts only grow."""
+
+    __slots__ = ("entered", "is_open", "left")
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self.entered = 0
+        self.left = 0
+
+    def enter(self, request: Request) -> Awaitable[None] | None:
+        """Let a request in (None), delay it (an awaitable), or refuse it (a HoldfastError); then it counts as entered too."""
+        self.entered += 1
+        return None if self.is_open and self.entered & _LOOK_MASK else self.look(request)
+
+    def look(self, request: Request) -> Awaitable[None] | None:
+        raise NotImplementedError
+
+
 @dataclass(slots=True)
 class Hooks:
     """The attachments of one app."""
 
     check: Check | None = None
     identify: Identify | None = None
-    admit: Admit | None = None
-    leave: Leave | None = None
+    gates: Mapping[str, Gate] = field(default_factory=dict[str, Gate])
+    """By path; where there is none, everybody is let in."""
     metrics: HttpMetrics | None = None
     tracer: Tracer | None = None
     dialects: Dialects = field(default_factory=lambda: Dialects(ENVELOPE))
@@ -267,7 +283,7 @@ async def execute(
     status = STATUS_CLIENT_GONE
     code: str | None = None
     started_s = 0.0
-    was_given = False
+    gate: Gate | None = None
     if metrics is not None:
         started_s = perf_counter()
         metrics.in_flight += 1
@@ -276,9 +292,9 @@ async def execute(
             hooks.check()
         if hooks.identify is not None:
             hooks.identify(route, request)
-        if hooks.admit is not None:
-            was_given = True
-            pause = hooks.admit(route, request)
+        gate = hooks.gates.get(route.path)
+        if gate is not None:
+            pause = gate.enter(request)
             if pause is not None:
                 await pause
         if chunks is None:
@@ -302,8 +318,8 @@ async def execute(
         status = answer.status
         code = HoldfastError.code
     finally:
-        if was_given and hooks.leave is not None:
-            hooks.leave(route)
+        if gate is not None:
+            gate.left += 1
         if metrics is not None:
             metrics.in_flight -= 1
             duration_s = perf_counter() - started_s

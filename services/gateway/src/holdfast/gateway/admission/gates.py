@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast.common.errors import HoldfastError
+from holdfast.common.express.execution import Gate
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
 from holdfast.common.express.router import ExpressRouter
@@ -22,7 +23,6 @@ from holdfast.gateway.admission.load_sample import InFlight
 
 RETRY_AFTER_S_MIN: Final = 1.0
 _FLOOD: Final = 5.0  # A turn of so many budgets has more connections to serve than it should.
-_CLOCK_MASK: Final = 63  # One of so many requests of a path looks at the clock.
 _BLOCK_S_MAX: Final = 86_400  # Longer than any delay, and no number too large for a float.
 
 
@@ -45,20 +45,22 @@ class HeldTooLong(HoldfastError):
     code, status = "waiting", 409
 
 
-class Gate:
-    """What one path counts, and what its next request has to expect. Counts only grow."""
+class AdmissionGate(Gate):
+    """What one path counts, and what its next request has to expect."""
 
-    __slots__ = ("declared", "delay_s", "entered", "held", "is_open", "left", "refused", "waiting")
+    __slots__ = ("_admission", "declared", "delay_s", "held", "refused", "waiting")
 
-    def __init__(self, declared: Declared) -> None:
+    def __init__(self, admission: "Admission", declared: Declared) -> None:
+        super().__init__()
+        self._admission = admission
         self.declared = declared
-        self.is_open = True
         self.delay_s = 0.0
-        self.entered = 0
-        self.left = 0
         self.held = 0
         self.refused = 0
         self.waiting = 0
+
+    def look(self, request: Request) -> Awaitable[None] | None:
+        return self._admission.look(self, request)
 
     @property
     def group(self) -> Group:
@@ -130,7 +132,7 @@ class Turn:
 
 
 class Admission:
-    """The gates of all paths. `admit` and `leave` are the hooks of the app.
+    """The gates of all paths, which are a hook of the app.
 
     A flooded event loop may read requests for seconds before it looks at its timers (libuv polls again as long as it
     finds 1024 ready sockets), so requests themselves look at the clock now and then: after `overdue_s`, in monotonic
@@ -154,7 +156,7 @@ class Admission:
         self._turn: Turn | None = None
         self.overdue_s = math.inf
         self.on_overdue: Callable[[], None] = lambda: None
-        self.gates: dict[str, Gate] = {}
+        self.gates: dict[str, AdmissionGate] = {}
 
     def guard(self, routers: Sequence[ExpressRouter]) -> None:
         """Give every path whose routes ask for it a gate, and add the refusal to what the docs say of them."""
@@ -165,27 +167,15 @@ class Admission:
         declared = route.traits.admission
         if declared is None:
             return route
-        if self.gates.setdefault(route.path, Gate(declared)).declared != declared:
+        if self.gates.setdefault(route.path, AdmissionGate(self, declared)).declared != declared:
             raise ValueError(f"{route.path}: the routes of one path are admitted alike")
         return replace(route, errors=(*route.errors, Throttled))
 
-    # The hot path.
-
-    def admit(self, route: Route, request: Request) -> Awaitable[None] | None:
-        """Let a request in (None), hold it back (an awaitable), or refuse it (Throttled)."""
-        gate = self.gates.get(route.path)
-        if gate is None:
-            return None
-        entered = gate.entered = gate.entered + 1
-        if not entered & _CLOCK_MASK and time.monotonic() > self.overdue_s:
+    def look(self, gate: AdmissionGate, request: Request) -> Awaitable[None] | None:
+        """For a request at a closed gate, and for some at open ones."""
+        if time.monotonic() > self.overdue_s:
             self.on_overdue()
         return None if gate.is_open else self._hold(gate, request)
-
-    def leave(self, route: Route) -> None:
-        """The other end of `admit`, however the request ended."""
-        gate = self.gates.get(route.path)
-        if gate is not None:
-            gate.left += 1
 
     # Once per sample.
 
@@ -220,7 +210,7 @@ class Admission:
 
     # The slow path.
 
-    def _hold(self, gate: Gate, request: Request) -> Awaitable[None] | None:
+    def _hold(self, gate: AdmissionGate, request: Request) -> Awaitable[None] | None:
         turn = self._turn
         if turn is not None and _begins_work(gate, request) and turn.is_over(self._turn_budget_s):
             gate.refused += 1
@@ -230,7 +220,7 @@ class Admission:
             raise refusal
         return self._wait(gate, request) if gate.delay_s > 0 else None
 
-    async def _wait(self, gate: Gate, request: Request) -> None:
+    async def _wait(self, gate: AdmissionGate, request: Request) -> None:
         delay_s, state = gate.delay_s, self.controller.state
         is_refused = delay_s > self._wait_s_max or self._wait_s_max <= 0
         pause_s = min(delay_s, max(0.0, self._wait_s_max))
@@ -257,12 +247,12 @@ async def _refuse_next_turn(refusal: Throttled) -> None:
     raise refusal
 
 
-def _begins_work(gate: Gate, request: Request) -> bool:
+def _begins_work(gate: AdmissionGate, request: Request) -> bool:
     begins = gate.declared.begins
     return begins is Begins.ALWAYS or (begins is Begins.IF_PUBLIC and b"public=" in request.query_string)
 
 
-def _block_s(gate: Gate, request: Request) -> float | None:
+def _block_s(gate: AdmissionGate, request: Request) -> float | None:
     """The seconds that the caller may wait; None where it cannot say so, and for one that waits without limit."""
     if gate.declared.wait_s is None:
         return None

@@ -60,8 +60,7 @@ def create_split_app(settings: GatewaySettings, parts: Sequence[Part[Layers]] = 
         drain=drain,
         registry=registry,
         identify=TcAccess.of(settings).guard(),  # Where TLS ends: the process behind may have none.
-        admit=None if backpressure is None else backpressure.admission.admit,
-        leave=None if backpressure is None else backpressure.admission.leave,
+        gates=None if backpressure is None else backpressure.admission.gates,
     )
     app.state.peers = peers
     return app
