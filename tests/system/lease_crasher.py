@@ -67,8 +67,10 @@ def run(job: Job) -> None:
 class ForgetfulCoordinator(Coordinator):
     """A mutant: of a transaction it decides one key only."""
 
-    def decide(self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member]) -> None:
-        super().decide(tx, txn_id, decision, members[:1])
+    def decide(
+        self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member], now_ms: int
+    ) -> None:
+        super().decide(tx, txn_id, decision, members[:1], now_ms)
 
 
 async def _live(job: Job) -> None:

@@ -56,10 +56,10 @@ class CountingStore:
 
 async def fill(store: Store, count: int) -> None:
     queue = Queue(store)
-    content = await queue.service.content_of(ORDERS, b"x")
+    content = await queue.service.arrivals.content_of(ORDERS, b"x")
     order = EnqueueOrder(ORDERS, "corr")
     for start in range(0, count, 1000):
-        await queue.service.enqueue_many([(order, content)] * min(1000, count - start))
+        await queue.service.arrivals.enqueue([(order, content)] * min(1000, count - start))
 
 
 async def cost_of_work(store: Store) -> tuple[Cost, Cost, int]:

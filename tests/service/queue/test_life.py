@@ -234,10 +234,12 @@ async def test_a_delivery_that_was_never_sent_goes_back_to_its_place(queue: Queu
 
 
 async def test_many_are_enqueued_delivered_and_acked_in_one_commit_each(queue: Queue) -> None:
-    content = await queue.service.content_of(ORDERS, b"x")
+    content = await queue.service.arrivals.content_of(ORDERS, b"x")
     before = queue.store.revision
 
-    messages = await queue.service.enqueue_many([(EnqueueOrder(ORDERS, f"c{n}"), content) for n in range(10)])
+    messages = await queue.service.arrivals.enqueue(
+        [(EnqueueOrder(ORDERS, f"c{n}"), content) for n in range(10)]
+    )
     deliveries = await queue.dequeue_many(count_max=100)
     acked = await queue.service.ack_many([claim(delivery) for delivery in deliveries])
 

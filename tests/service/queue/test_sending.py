@@ -166,9 +166,9 @@ async def test_a_decision_by_name_decides_on_what_was_sent(queue: Queue, state: 
 
 async def test_a_commit_publishes_into_every_queue(queue: Queue) -> None:
     txn_id = new_xid()
-    content = await queue.service.content_of(OTHER, b"other")
+    content = await queue.service.arrivals.content_of(OTHER, b"other")
     await queue.enqueue(txn_id=txn_id)
-    await queue.service.enqueue(EnqueueOrder(OTHER, "corr", txn_id=txn_id), content)
+    await queue.service.arrivals.enqueue([(EnqueueOrder(OTHER, "corr", txn_id=txn_id), content)])
 
     await decisions_of(queue).decide(txn_id, Ask(State.COMMIT))
 
@@ -329,9 +329,9 @@ async def test_the_end_of_a_lease_drops_what_its_transaction_sent(queue: Queue) 
 
 async def test_a_transaction_sends_as_many_messages_as_it_may_have_participants(queue: Queue) -> None:
     txn_id = new_xid()
-    content = await queue.service.content_of(ORDERS, b"p")
+    content = await queue.service.arrivals.content_of(ORDERS, b"p")
     order = EnqueueOrder(ORDERS, "corr", ttl_s=60, txn_id=txn_id)
-    await queue.service.enqueue_many([(order, content)] * (MEMBERS_MAX - 1))
+    await queue.service.arrivals.enqueue([(order, content)] * (MEMBERS_MAX - 1))
     await queue.enqueue(txn_id=txn_id, ttl_s=60)
     with pytest.raises(TooManyParticipants):
         await queue.enqueue(txn_id=txn_id)
@@ -354,11 +354,11 @@ async def test_a_transaction_sends_so_many_bytes_and_no_more(store: Store) -> No
 
 
 async def test_all_messages_of_a_call_belong_to_one_transaction(queue: Queue) -> None:
-    content = await queue.service.content_of(ORDERS, b"p")
+    content = await queue.service.arrivals.content_of(ORDERS, b"p")
     orders = [EnqueueOrder(ORDERS, "corr", txn_id=txn_id) for txn_id in (new_xid(), "")]
 
     with pytest.raises(InvalidTxn):
-        await queue.service.enqueue_many([(order, content) for order in orders])
+        await queue.service.arrivals.enqueue([(order, content) for order in orders])
 
     with pytest.raises(NoMessages):
         await queue.dequeue()

@@ -45,9 +45,11 @@ class Queue:
         coordinator.enlist(self.service)
 
     async def enqueue(self, payload: bytes = b"payload", **order: object) -> Message:
-        content = await self.service.content_of(ORDERS, payload)
+        content = await self.service.arrivals.content_of(ORDERS, payload)
         asked = {"correlation_id": "corr", **order}
-        return await self.service.enqueue(EnqueueOrder(ORDERS, **asked), content)  # type: ignore[arg-type]
+        new = EnqueueOrder(ORDERS, **asked)  # type: ignore[arg-type]
+        (message,) = await self.service.arrivals.enqueue([(new, content)])
+        return message
 
     async def dequeue(self, **order: object) -> Delivery:
         deliveries = await self.dequeue_many(**order)

@@ -3,7 +3,8 @@
 import json
 
 from holdfast.queue.layer.message.types import Body, Delivery, Message, QueueAddress, StateLease
-from holdfast.queue.protocol.lockd.framing import enqueued_json, framed, headers_of, meta_json, new_boundary
+from holdfast.queue.protocol.lockd.fields import enqueued_json
+from holdfast.queue.protocol.lockd.framing import framed, headers_of, meta_json, new_boundary
 
 BOUNDARY = b"05beadc466ebb8760bcc055bc1906942e3bfbee1998b2d39a9c0c7c43ec1"
 MESSAGE = Message(

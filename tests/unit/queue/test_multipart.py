@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.queue.protocol.lockd.multipart.header import MultipartError
 from holdfast.queue.protocol.lockd.multipart.reader import (
     AROUND_BYTES_MAX,
     HEAD_BYTES_MAX,
     PARTS_MAX,
+    MultipartError,
     MultipartReader,
     PartBegin,
     PartEnd,

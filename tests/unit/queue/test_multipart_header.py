@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.queue.protocol.lockd.multipart.header import (
+from holdfast.queue.protocol.lockd.multipart.reader import (
     InvalidContentType,
     MultipartError,
     boundary_of,

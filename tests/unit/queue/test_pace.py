@@ -1,6 +1,6 @@
 """The pace of a queue: an allowance that grows with time."""
 
-from holdfast.queue.layer.dispatch.pace import Pace
+from holdfast.queue.layer.dispatch.dispatcher import Pace
 
 
 def test_without_a_rate_anything_may_leave() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.common.metrics import OperationMetrics, Registry
-from holdfast.queue.layer.message.types import Delivery, Message
+from holdfast.queue.layer.message.types import Delivery
 from holdfast.queue.layer.service import QueueService
 
 
@@ -21,12 +21,6 @@ class QueueMetrics:
         self.ack = operation("ack", "Acks, of one message or of a batch.")
         self.nack = operation("nack", "Nacks.")
         self.extend = operation("extend", "Extensions of deliveries.")
-        self._enqueued = registry.counter(
-            "holdfast.queue.enqueue.messages", "Messages that were stored."
-        ).labels()
-        self._enqueued_bytes = registry.counter(
-            "holdfast.queue.enqueue.bytes", "Bytes of their payloads.", unit="By"
-        ).labels()
         self._delivered = registry.counter(
             "holdfast.queue.dequeue.messages", "Messages that were delivered, streams included."
         ).labels()
@@ -34,20 +28,32 @@ class QueueMetrics:
             "holdfast.queue.dequeue.bytes", "Bytes of their payloads.", unit="By"
         ).labels()
 
-    def enqueued(self, messages: Sequence[Message]) -> None:
-        self._enqueued.value += len(messages)
-        self._enqueued_bytes.value += sum([message.payload_bytes for message in messages])
-
     def delivered(self, deliveries: Sequence[Delivery]) -> None:
         self._delivered.value += len(deliveries)
         self._delivered_bytes.value += sum([delivery.body.size_bytes for delivery in deliveries])
 
     def watch(self, service: QueueService) -> None:
-        """Show the levels of a service from now on."""
+        """Show the levels of a service from now on, and what it has stored."""
+        arrivals = service.arrivals
+        self._registry.counter(
+            "holdfast.queue.enqueue.messages",
+            "Messages that were stored.",
+            callback=lambda: float(arrivals.stored_messages),
+        )
+        self._registry.counter(
+            "holdfast.queue.enqueue.bytes",
+            "Bytes of their payloads.",
+            unit="By",
+            callback=lambda: float(arrivals.stored_bytes),
+        )
         for name, help_text, level in (
             ("consumers", "Consumers in line or with a stream.", lambda: float(service.consumers)),
             ("waiters", "Consumers that wait for a message.", lambda: float(service.waiters)),
             ("pending", "Messages in memory that nobody holds.", lambda: float(service.pending)),
-            ("in_flight", "Messages that are delivered and not settled.", lambda: float(service.in_flight)),
+            (
+                "in_flight",
+                "Messages that are delivered and neither acked nor given back.",
+                lambda: float(service.in_flight),
+            ),
         ):
             self._registry.gauge(f"holdfast.queue.{name}", help_text, callback=level)

@@ -9,9 +9,8 @@ from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
 from holdfast.queue.layer.dispatch.window import Entry, Order, Place
 from holdfast.queue.layer.message import rules
 from holdfast.queue.layer.message.records import MESSAGES, READY
-from holdfast.queue.layer.message.rules import Disposition
+from holdfast.queue.layer.message.rules import Disposition, body_view, message_view
 from holdfast.queue.layer.message.types import Availability, Body, Head, Message, QueueAddress, Stats
-from holdfast.queue.layer.message.view import body_view, message_view
 from holdfast.queue.layer.records_pb2 import MessageState
 from holdfast.storage.port import Store
 

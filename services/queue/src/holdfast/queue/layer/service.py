@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from hashlib import sha256
 
 from holdfast.common.clock import SteadyClock
 from holdfast.common.errors import HoldfastError
@@ -31,7 +30,6 @@ from holdfast.queue.layer.message.types import (
     DeadLetter,
     Delivery,
     DequeueOrder,
-    EnqueueOrder,
     Extended,
     ExtendOrder,
     LeaseClaim,
@@ -42,7 +40,6 @@ from holdfast.queue.layer.message.types import (
     Requeued,
     Stats,
 )
-from holdfast.storage.intake import INLINE_BYTES_MAX, Content, Intake, pieces_of
 from holdfast.storage.port import Store, Transaction
 from holdfast.txn.layer.port import Decision, Member
 
@@ -65,7 +62,7 @@ class QueueService:
         self._endings.dispatchers = self._dispatchers
         self._deadlines = Deadlines(store, clock, self._endings)
         self._endings.on_deadline = self._deadlines.told
-        self._arrivals = Arrivals(
+        self.arrivals = Arrivals(
             store, clock, self._dispatchers, self._deadlines, limits, dependencies.decider
         )
         claims = Claims(store, clock, self._dispatchers, self._endings)
@@ -112,29 +109,6 @@ class QueueService:
     @property
     def in_flight(self) -> int:
         return sum(queue.window.out for queue in self._dispatchers)
-
-    # -- in
-
-    def open_intake(self, address: QueueAddress) -> Intake:
-        """For a payload that streams; `async with` it, `finish` gives the content for `enqueue`."""
-        return Intake(self._store.blobs, blob_context(address))
-
-    async def content_of(self, address: QueueAddress, payload: bytes) -> Content:
-        """A payload that is in memory already."""
-        if len(payload) <= INLINE_BYTES_MAX:
-            return Content(payload, None, len(payload), sha256(payload).digest())
-        async with self.open_intake(address) as intake:
-            async for piece in pieces_of(payload):
-                await intake.write(piece)
-            return await intake.finish()
-
-    async def enqueue(self, order: EnqueueOrder, content: Content) -> Message:
-        return (await self._arrivals.enqueue([(order, content)]))[0]
-
-    async def enqueue_many(self, orders: Sequence[tuple[EnqueueOrder, Content]]) -> list[Message]:
-        """All in one commit, or none: into their queues, or into the transaction that all of them name. BatchTooLarge
-        above BATCH_MAX or the size of one commit."""
-        return await self._arrivals.enqueue(orders)
 
     # -- out
 

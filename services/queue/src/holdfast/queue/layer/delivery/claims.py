@@ -17,9 +17,8 @@ from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
 from holdfast.queue.layer.dispatch.window import Entry
 from holdfast.queue.layer.message import records, rules
 from holdfast.queue.layer.message.records import MESSAGES, Writes
-from holdfast.queue.layer.message.rules import Disposition
+from holdfast.queue.layer.message.rules import Disposition, delivery_view
 from holdfast.queue.layer.message.types import Delivery, DequeueOrder
-from holdfast.queue.layer.message.view import delivery_view
 from holdfast.queue.layer.records_pb2 import MessageState, QueueMessage
 from holdfast.storage.errors import Conflict, StorageError
 from holdfast.storage.port import Store

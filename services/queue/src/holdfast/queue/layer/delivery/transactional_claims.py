@@ -14,8 +14,8 @@ from holdfast.queue.layer.delivery.transaction_binding import TransactionBinding
 from holdfast.queue.layer.dispatch.dispatcher import Dispatcher
 from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
 from holdfast.queue.layer.dispatch.window import Entry
+from holdfast.queue.layer.message.rules import delivery_view
 from holdfast.queue.layer.message.types import Delivery, DequeueOrder, StateLease
-from holdfast.queue.layer.message.view import delivery_view
 from holdfast.queue.layer.records_pb2 import MessageState, QueueMessage
 from holdfast.storage.errors import StorageError
 from holdfast.storage.port import Store, Transaction

@@ -32,18 +32,18 @@ class Dispatchers:
         self._clock = clock
         self._lapsed = lapsed
         self._limits = limits
-        self._queues: dict[QueueAddress, Dispatcher] = {}
+        self.by_address: dict[QueueAddress, Dispatcher] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __iter__(self) -> Iterator[Dispatcher]:
-        return iter(self._queues.values())
+        return iter(self.by_address.values())
 
     def find(self, address: QueueAddress) -> Dispatcher | None:
-        return self._queues.get(address)
+        return self.by_address.get(address)
 
     async def loaded(self, address: QueueAddress) -> Dispatcher:
         while True:
-            queue = self._queues.get(address) or self._open(address)
+            queue = self.by_address.get(address) or self._open(address)
             if queue.is_loaded:
                 return queue
             await (
@@ -51,44 +51,44 @@ class Dispatchers:
             )  # A caller that waited for another one's load may find that it was forgotten since.
 
     def tell(self, address: QueueAddress, entries: Sequence[Entry]) -> None:
-        queue = self._queues.get(address)
+        queue = self.by_address.get(address)
         if queue is not None:
             queue.tell(entries)
 
     def forget(self, address: QueueAddress, message_id: str) -> None:
-        queue = self._queues.get(address)
+        queue = self.by_address.get(address)
         if queue is not None:
             queue.forget(message_id)
 
     def set_policy(self, address: QueueAddress, policy: QueuePolicy) -> None:
-        queue = self._queues.get(address)
+        queue = self.by_address.get(address)
         if queue is not None:
             queue.set_policy(policy)
             queue.pump()
 
     def reset(self, address: QueueAddress) -> None:
         """Something went wrong on the way to the store: what is known of this queue may be wrong."""
-        queue = self._queues.get(address)
+        queue = self.by_address.get(address)
         if queue is not None:
             queue.reset()
 
     def reset_all(self) -> None:
-        for queue in list(self._queues.values()):
+        for queue in list(self.by_address.values()):
             queue.reset()
 
     def _open(self, address: QueueAddress) -> Dispatcher:
-        if len(self._queues) >= QUEUES_MAX:
+        if len(self.by_address) >= QUEUES_MAX:
             self._forget_idle()
         queue = Dispatcher(address, self._store, self._clock, self, self._limits)
-        self._queues[address] = queue
+        self.by_address[address] = queue
         return queue
 
     def _forget_idle(self) -> None:
         """The oldest half of those that nobody waits at."""
-        idle = [queue for queue in self._queues.values() if queue.is_idle]
+        idle = [queue for queue in self.by_address.values() if queue.is_idle]
         for queue in idle[: (len(idle) + 1) // 2]:
             queue.close()
-            del self._queues[queue.address]
+            del self.by_address[queue.address]
 
     # -- what a dispatcher needs
 
@@ -107,7 +107,7 @@ class Dispatchers:
             _log.error("queue.task.failed", exception=error)
 
     async def close(self) -> None:
-        for queue in self._queues.values():
+        for queue in self.by_address.values():
             queue.close()
         for task in list(self._tasks):
             task.cancel()

@@ -5,6 +5,7 @@ What a transaction sends is durable too, but staged: its commit is what the cons
 
 import asyncio
 from collections.abc import Sequence
+from hashlib import sha256
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from holdfast.queue.layer.errors import BatchTooLarge, InvalidTxn
 from holdfast.queue.layer.limits import QueueLimits
 from holdfast.queue.layer.message import records, rules, staging
 from holdfast.queue.layer.message.deadlines import Deadlines
-from holdfast.queue.layer.message.records import Writes, keys_of
+from holdfast.queue.layer.message.records import Writes, blob_context, keys_of
 from holdfast.queue.layer.message.staging import NewStaged
 from holdfast.queue.layer.message.types import (
     BATCH_MAX,
@@ -29,10 +30,9 @@ from holdfast.queue.layer.message.types import (
     Message,
     QueueAddress,
 )
-from holdfast.queue.layer.message.view import message_view
 from holdfast.queue.layer.records_pb2 import MessageState, QueueMessage, QueuePolicy, StagedMessage
 from holdfast.storage.errors import InvalidBatch, StorageError
-from holdfast.storage.intake import Content, payload_of
+from holdfast.storage.intake import INLINE_BYTES_MAX, Content, Intake, payload_of, pieces_of
 from holdfast.storage.port import Store
 from holdfast.txn.layer.port import Decider
 
@@ -69,13 +69,35 @@ class Arrivals:
         self._deadlines = deadlines
         self._limits = limits
         self._decider = decider
+        self.stored_messages = 0
+        self.stored_bytes = 0
+        """Of payloads."""
+
+    def open_intake(self, address: QueueAddress) -> Intake:
+        """For a payload that streams; `async with` it, `finish` gives the content for `enqueue`."""
+        return Intake(self._store.blobs, blob_context(address))
+
+    async def content_of(self, address: QueueAddress, payload: bytes) -> Content:
+        """A payload that is in memory already."""
+        if len(payload) <= INLINE_BYTES_MAX:
+            return Content(payload, None, len(payload), sha256(payload).digest())
+        async with self.open_intake(address) as intake:
+            async for piece in pieces_of(payload):
+                await intake.write(piece)
+            return await intake.finish()
 
     async def enqueue(self, orders: Sequence[tuple[EnqueueOrder, Content]]) -> list[Message]:
-        """All in one commit, or none."""
+        """All in one commit, or none: into their queues, or into the transaction that all of them name. BatchTooLarge
+        above BATCH_MAX or the size of one commit."""
         if len(orders) > BATCH_MAX:
             raise BatchTooLarge(f"at most {BATCH_MAX} messages in one call")
         txn_id = _transaction_of([order for order, _ in orders])
-        policies = [(await self._dispatchers.loaded(order.address)).policy for order, _ in orders]
+        policies: list[QueuePolicy] = []
+        for order, _ in orders:
+            queue = self._dispatchers.by_address.get(order.address)
+            if queue is None or not queue.is_loaded:
+                queue = await self._dispatchers.loaded(order.address)
+            policies.append(queue.policy)
         if txn_id:
             return await self._stage(txn_id, orders, policies)
         # From here to the commit nothing waits: the order of ids and times is the order of commits.
@@ -86,10 +108,17 @@ class Arrivals:
             for (order, content), policy in zip(orders, policies, strict=True)
         ]
         await self._commit(writes, arrivals)
-        return [
-            message_view(arrival.address, arrival.message_id, arrival.message, arrival.state)
-            for arrival in arrivals
-        ]
+        return self._stored(
+            [
+                rules.message_view(arrival.address, arrival.message_id, arrival.message, arrival.state)
+                for arrival in arrivals
+            ]
+        )
+
+    def _stored(self, messages: list[Message]) -> list[Message]:
+        self.stored_messages += len(messages)
+        self.stored_bytes += sum([message.payload_bytes for message in messages])
+        return messages
 
     def _add(
         self, writes: Writes, order: EnqueueOrder, content: Content, policy: QueuePolicy, now_ms: int
@@ -122,10 +151,10 @@ class Arrivals:
             raise _too_large() from error
         if failpoint.ARMED:
             failpoint.hit("queue.enqueue.answer")
-        return [
-            message_view(one.address, one.message_id, one.message, one.staged.state)._replace(txn_id=txn_id)
-            for one in messages
+        views = [
+            rules.message_view(one.address, one.message_id, one.message, one.staged.state) for one in messages
         ]
+        return self._stored([view._replace(txn_id=txn_id) for view in views])
 
     async def _commit(self, writes: Writes, arrivals: Sequence[Arrival]) -> None:
         if failpoint.ARMED:
@@ -144,7 +173,9 @@ class Arrivals:
 
     def _tell(self, arrivals: Sequence[Arrival], revision: int) -> None:
         for address, group in groupby(arrivals, attrgetter("address")):
-            self._dispatchers.tell(address, [arrival.entry(revision) for arrival in group])
+            queue = self._dispatchers.by_address.get(address)
+            if queue is not None:
+                queue.tell([arrival.entry(revision) for arrival in group])
         for arrival in arrivals:
             if arrival.state.deadline_ms:
                 self._deadlines.told(arrival.state.deadline_ms)

@@ -8,8 +8,8 @@ from holdfast.queue.layer.delivery.endings import Endings
 from holdfast.queue.layer.delivery.transaction_binding import TransactionBinding
 from holdfast.queue.layer.message.changes import Changes
 from holdfast.queue.layer.message.records import DEAD, keys_of
+from holdfast.queue.layer.message.rules import dead_letter_view
 from holdfast.queue.layer.message.types import DeadLetter, QueueAddress
-from holdfast.queue.layer.message.view import dead_letter_view
 from holdfast.queue.layer.records_pb2 import DeadLetterRecord
 from holdfast.storage.keys import unpack
 from holdfast.storage.port import RANGE_LIMIT_MAX, Store, Transaction

@@ -9,10 +9,20 @@ ready --claim--> taken --ack--> gone
 
 from enum import Enum
 
-from holdfast.common.clock import end_ms
+from holdfast.common.clock import end_ms, unix_s
 from holdfast.queue.layer.errors import MessageLeaseExpired, MessageLeaseMismatch, MetadataChanged
-from holdfast.queue.layer.message.types import LeaseClaim
-from holdfast.queue.layer.records_pb2 import MessageState, QueueMessage, StagedMessage
+from holdfast.queue.layer.message import rules
+from holdfast.queue.layer.message.records import payload_blob
+from holdfast.queue.layer.message.types import (
+    Body,
+    DeadLetter,
+    Delivery,
+    LeaseClaim,
+    Message,
+    QueueAddress,
+    StateLease,
+)
+from holdfast.queue.layer.records_pb2 import DeadLetterRecord, MessageState, QueueMessage, StagedMessage
 
 ROLLBACK_ERROR = b'{"reason":"txn_rollback"}'
 
@@ -166,3 +176,58 @@ def _freed(state: MessageState) -> MessageState:
     ready.expires_at_ms = 0
     ready.visibility_s = 0
     return ready
+
+
+def message_view(
+    address: QueueAddress, message_id: str, message: QueueMessage, state: MessageState
+) -> Message:
+    is_taken = bool(state.lease_id)
+    return Message(
+        address,
+        message_id,
+        state.attempts,
+        state.failure_attempts,
+        state.max_attempts,
+        state.priority,
+        unix_s(rules.enqueued_at_ms(message, state)),
+        unix_s(state.expires_at_ms if is_taken else state.visible_at_ms),
+        state.visibility_s if is_taken else message.visibility_s,
+        unix_s(state.deadline_ms),
+        message.payload.size_bytes,
+        message.content_type,
+        message.attributes,
+        state.correlation_id,
+        state.last_error,
+    )
+
+
+def body_view(message: QueueMessage) -> Body:
+    payload = message.payload
+    return Body(payload.inline, payload_blob(payload), payload.size_bytes)
+
+
+def delivery_view(
+    address: QueueAddress,
+    message_id: str,
+    message: QueueMessage,
+    state: MessageState,
+    state_lease: StateLease | None = None,
+) -> Delivery:
+    return Delivery(
+        message_view(address, message_id, message, state),
+        body_view(message),
+        state.lease_id,
+        unix_s(state.expires_at_ms),
+        state.fencing_token,
+        state.txn_id,
+        rules.etag(state),
+        state_lease,
+    )
+
+
+def dead_letter_view(address: QueueAddress, message_id: str, letter: DeadLetterRecord) -> DeadLetter:
+    return DeadLetter(
+        message_view(address, message_id, letter.message, letter.state),
+        body_view(letter.message),
+        unix_s(letter.dead_at_ms),
+    )

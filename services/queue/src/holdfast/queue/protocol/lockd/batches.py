@@ -20,9 +20,9 @@ from holdfast.queue.protocol.lockd.fields import (
     claim_of,
     dequeue_order,
     enqueue_order,
+    enqueued_json,
     meta_of,
 )
-from holdfast.queue.protocol.lockd.framing import enqueued_json
 from holdfast.queue.protocol.lockd.messages import (
     ACKS,
     CONSUMER_ERRORS,
@@ -37,8 +37,8 @@ from holdfast.queue.protocol.lockd.messages import (
     delivered,
     queue_router,
 )
-from holdfast.queue.protocol.lockd.multipart.header import boundary_of
 from holdfast.queue.protocol.lockd.multipart.intake import take_batch
+from holdfast.queue.protocol.lockd.multipart.reader import boundary_of
 from holdfast.queue.protocol.lockd.schemas import (
     BATCH_CONTENT,
     DELIVERY_CONTENT,
@@ -117,8 +117,7 @@ class BatchRoutes:
 
         arrivals = await take_batch(self.service, boundary, pieces, order_of)
         with self._metrics.enqueue.observed(arrivals[0][0].address.namespace):
-            messages = await self.service.enqueue_many(arrivals)
-        self._metrics.enqueued(messages)
+            messages = await self.service.arrivals.enqueue(arrivals)
         told = b",".join([enqueued_json(message) for message in messages])
         text = b'{"messages":[%b],"correlation_id":%b}\n'
         correlation_id = json_answer(request.correlation_id).body.strip()

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from holdfast.common.errors import HoldfastError, InvalidBody
 from holdfast.common.express.message import Request
@@ -18,6 +19,7 @@ from holdfast.queue.layer.message.types import (
     DequeueOrder,
     EnqueueOrder,
     LeaseClaim,
+    Message,
     NackIntent,
     QueueAddress,
     StateClaim,
@@ -276,3 +278,33 @@ def intent_of(body: NackRequest) -> NackIntent:
     if intent is NackIntent.DEFER and body.last_error is not None:
         raise InvalidNackLastError("a nack that defers has no last_error")
     return intent
+
+
+def common_members(message: Message) -> bytes:
+    """Names, ids and counts have no character that JSON would escape."""
+    address = message.address
+    text = (
+        f'"namespace":"{address.namespace}","queue":"{address.queue}","message_id":"{message.message_id}",'
+        f'"attempts":{message.attempts},"max_attempts":{message.max_attempts},'
+    )
+    if message.failure_attempts:
+        text += f'"failure_attempts":{message.failure_attempts},'
+    return text.encode("ascii")
+
+
+def enqueued_json(message: Message) -> bytes:
+    """What enqueue answers."""
+    priority = b'"priority":%d,' % message.priority if message.priority else b""
+    txn_id = b'"txn_id":"%b",' % message.txn_id.encode("ascii") if message.txn_id else b""
+    return (
+        b'{%b"not_visible_until_unix":%d,"visibility_timeout_seconds":%d,"payload_bytes":%d,%b%b"correlation_id":%b}'
+        % (
+            common_members(message),
+            message.not_visible_until_s,
+            message.visibility_s,
+            message.payload_bytes,
+            priority,
+            txn_id,
+            to_json(message.correlation_id),
+        )
+    )

@@ -6,7 +6,8 @@ from typing import Final
 from pydantic_core import to_json
 
 from holdfast.common.express.message import Header
-from holdfast.queue.layer.message.types import Delivery, Message
+from holdfast.queue.layer.message.types import Delivery
+from holdfast.queue.protocol.lockd.fields import common_members
 
 CONTENT_TYPE: Final = b"content-type"
 _BOUNDARY_BYTES: Final = 30
@@ -57,7 +58,7 @@ def meta_json(delivery: Delivery) -> bytes:
     """`{"message":…}` and a line feed; the order of members is that of the original."""
     message = delivery.message
     members = [
-        _common(message),
+        common_members(message),
         b'"not_visible_until_unix":%d,"visibility_timeout_seconds":%d,'
         % (message.not_visible_until_s, message.visibility_s),
         b'"attributes":%b,' % message.attributes if message.attributes else b"",
@@ -68,18 +69,6 @@ def meta_json(delivery: Delivery) -> bytes:
     if message.priority:
         members.append(b',"priority":%d' % message.priority)
     return b'{"message":{%b}}\n' % b"".join(members)
-
-
-def _common(message: Message) -> bytes:
-    """Names, ids and counts have no character that JSON would escape."""
-    address = message.address
-    text = (
-        f'"namespace":"{address.namespace}","queue":"{address.queue}","message_id":"{message.message_id}",'
-        f'"attempts":{message.attempts},"max_attempts":{message.max_attempts},'
-    )
-    if message.failure_attempts:
-        text += f'"failure_attempts":{message.failure_attempts},'
-    return text.encode("ascii")
 
 
 def _lease(delivery: Delivery) -> bytes:
@@ -95,21 +84,3 @@ def _lease(delivery: Delivery) -> bytes:
             f'"state_txn_id":"{state.txn_id}"'
         )
     return text.encode("ascii")
-
-
-def enqueued_json(message: Message) -> bytes:
-    """What enqueue answers."""
-    priority = b'"priority":%d,' % message.priority if message.priority else b""
-    txn_id = b'"txn_id":"%b",' % message.txn_id.encode("ascii") if message.txn_id else b""
-    return (
-        b'{%b"not_visible_until_unix":%d,"visibility_timeout_seconds":%d,"payload_bytes":%d,%b%b"correlation_id":%b}'
-        % (
-            _common(message),
-            message.not_visible_until_s,
-            message.visibility_s,
-            message.payload_bytes,
-            priority,
-            txn_id,
-            to_json(message.correlation_id),
-        )
-    )

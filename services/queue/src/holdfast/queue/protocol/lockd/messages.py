@@ -50,16 +50,21 @@ from holdfast.queue.protocol.lockd.fields import (
     claim_of,
     dequeue_order,
     enqueue_order,
+    enqueued_json,
     intent_of,
     json_text,
     meta_of,
     seconds,
 )
-from holdfast.queue.protocol.lockd.framing import enqueued_json, framed, headers_of, new_boundary
+from holdfast.queue.protocol.lockd.framing import framed, headers_of, new_boundary
 from holdfast.queue.protocol.lockd.framing_stream import batch_answer, subscription_answer
-from holdfast.queue.protocol.lockd.multipart.header import InvalidContentType, MultipartError, boundary_of
 from holdfast.queue.protocol.lockd.multipart.intake import take_message
-from holdfast.queue.protocol.lockd.multipart.reader import plain_parts
+from holdfast.queue.protocol.lockd.multipart.reader import (
+    InvalidContentType,
+    MultipartError,
+    boundary_of,
+    plain_parts,
+)
 from holdfast.queue.protocol.lockd.schemas import (
     DELIVERY_CONTENT,
     ENQUEUE_CONTENT,
@@ -234,9 +239,8 @@ class MessageRoutes:
             return await self.enqueue_stream(request, pieces_of(request.body))
         order = self._order(request, parts[0])
         with self._metrics.enqueue.observed(order.address.namespace):
-            content = await self.service.content_of(order.address, parts[1])
-            message = await self.service.enqueue(order, content)
-        self._metrics.enqueued((message,))
+            content = await self.service.arrivals.content_of(order.address, parts[1])
+            (message,) = await self.service.arrivals.enqueue([(order, content)])
         return Answer(200, enqueued_json(message) + b"\n", JSON_HEADERS)
 
     async def enqueue_stream(self, request: Request, pieces: AsyncIterator[bytes]) -> Answer:
@@ -245,8 +249,7 @@ class MessageRoutes:
             self.service, boundary, pieces, lambda text: self._order(request, text)
         )
         with self._metrics.enqueue.observed(order.address.namespace):
-            message = await self.service.enqueue(order, content)
-        self._metrics.enqueued((message,))
+            (message,) = await self.service.arrivals.enqueue([(order, content)])
         return Answer(200, enqueued_json(message) + b"\n", JSON_HEADERS)
 
     def _order(self, request: Request, meta: bytes) -> EnqueueOrder:

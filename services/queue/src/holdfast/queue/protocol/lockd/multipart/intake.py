@@ -9,8 +9,13 @@ from holdfast.queue.layer.errors import BatchTooLarge
 from holdfast.queue.layer.message.types import BATCH_MAX, Body, EnqueueOrder, QueueAddress
 from holdfast.queue.layer.service import QueueService
 from holdfast.queue.protocol.lockd.fields import META_BYTES_MAX
-from holdfast.queue.protocol.lockd.multipart.header import MultipartError
-from holdfast.queue.protocol.lockd.multipart.reader import MultipartReader, PartBegin, PartEnd, plain_batch
+from holdfast.queue.protocol.lockd.multipart.reader import (
+    MultipartError,
+    MultipartReader,
+    PartBegin,
+    PartEnd,
+    plain_batch,
+)
 from holdfast.storage.intake import Content, Intake
 from holdfast.storage.port import BATCH_BYTES_MAX
 
@@ -99,7 +104,7 @@ async def _take_plain(
         order = orders.get(meta)
         if order is None:
             order = orders[meta] = order_of(meta)
-        arrivals.append((order, await service.content_of(order.address, payload)))
+        arrivals.append((order, await service.arrivals.content_of(order.address, payload)))
     return arrivals
 
 
@@ -140,7 +145,7 @@ class OneMessage:
         elif self._payload is None:
             if self._order is not None:
                 self._payload_address = self._order.address
-            self._payload = self._service.open_intake(self._payload_address)
+            self._payload = self._service.arrivals.open_intake(self._payload_address)
             self._open = await self._stack.enter_async_context(self._payload)
 
     async def write(self, data: bytes) -> None:
@@ -159,7 +164,7 @@ class OneMessage:
     async def finish(self) -> Arrival:
         order = self.order_without_meta()
         if self._payload is None:
-            return order, await self._service.content_of(order.address, b"")
+            return order, await self._service.arrivals.content_of(order.address, b"")
         content = await self._payload.finish()
         if content.blob is not None and self._payload_address != order.address:
             content = await self._moved(content, order.address)
@@ -168,7 +173,7 @@ class OneMessage:
     async def _moved(self, content: Content, address: QueueAddress) -> Content:
         """A large payload that came in front of its meta: blobs are bound to their queue, so it is written again."""
         body = Body(content.inline, content.blob, content.size_bytes)
-        async with self._service.open_intake(address) as intake:
+        async with self._service.arrivals.open_intake(address) as intake:
             async for piece in self._service.open_payload(self._payload_address, body):
                 await intake.write(piece)
             return await intake.finish()
@@ -195,7 +200,9 @@ class ManyMessages:
         elif self._order is None:
             raise MultipartError("multipart: a payload needs its meta part in front of it")
         else:
-            self._open = await self._stack.enter_async_context(self._service.open_intake(self._order.address))
+            self._open = await self._stack.enter_async_context(
+                self._service.arrivals.open_intake(self._order.address)
+            )
 
     async def write(self, data: bytes) -> None:
         assert self._open is not None
@@ -216,7 +223,7 @@ class ManyMessages:
 
     async def _end_message(self) -> None:
         if self._order is not None:
-            self._arrive(await self._service.content_of(self._order.address, b""))
+            self._arrive(await self._service.arrivals.content_of(self._order.address, b""))
 
     def _arrive(self, content: Content) -> None:
         assert self._order is not None
