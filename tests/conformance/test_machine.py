@@ -238,18 +238,18 @@ def _copy_living(source: Path, target: Path) -> None:
 
 
 def test_memory_behaves_like_the_model() -> None:
-    walk(lambda: StoreMachine(memory_backend, None), 60)
+    walk(lambda: StoreMachine(memory_backend, None), 30)
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_disk_behaves_like_the_model_also_over_crashes(tmp_path: Path, encrypted: bool) -> None:
     folders = DiskFolders(tmp_path, encrypted=encrypted)
 
-    walk(lambda: StoreMachine(folders.fresh, folders.crashed), 25)
+    walk(lambda: StoreMachine(folders.fresh, folders.crashed), 10)
 
 
 def test_postgres_behaves_like_the_model(postgres_url: str) -> None:
-    walk(postgres_machines(postgres_url), 8)
+    walk(postgres_machines(postgres_url), 5)
 
 
 @pytest.mark.long
