@@ -7,6 +7,9 @@ PROTO := $(wildcard libs/storage/src/holdfast/storage/*.proto services/*/src/hol
 PROTO_ROOTS := libs/storage/src $(wildcard services/*/src)
 PINNED := pyproject.toml constraints.txt
 
+# Hundreds of processes start in a test run: each reads compiled modules, also where the environment says not to write them.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The environment variable, unlike -c, also pins what pip builds the package with.
 PIP_INSTALL := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
 

@@ -153,7 +153,7 @@ def pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_the_past_in_memory_is_what_the_model_remembers(encrypted: bool) -> None:
-    walk(lambda: HistoryMachine(lambda: memory_backend(encrypted=encrypted), None), 50, steps=30)
+    walk(lambda: HistoryMachine(lambda: memory_backend(encrypted=encrypted), None), 30, steps=30)
 
 
 @pytest.mark.usefixtures("pages")
@@ -161,17 +161,21 @@ def test_the_past_in_memory_is_what_the_model_remembers(encrypted: bool) -> None
 def test_the_past_on_disk_is_what_the_model_remembers(tmp_path: Path, encrypted: bool) -> None:
     folders = DiskFolders(tmp_path, encrypted=encrypted)
 
-    walk(lambda: HistoryMachine(folders.fresh, folders.crashed), 10, steps=30)
+    walk(lambda: HistoryMachine(folders.fresh, folders.crashed), 5, steps=30)
 
 
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("examples", [4, pytest.param(40, marks=pytest.mark.long)])
 @pytest.mark.parametrize("encrypted", [False, True])
-def test_the_past_on_postgres_is_what_the_model_remembers(postgres_url: str, encrypted: bool) -> None:
+def test_the_past_on_postgres_is_what_the_model_remembers(
+    postgres_url: str, encrypted: bool, examples: int
+) -> None:
     walks = iter(range(1_000_000))
 
     def fresh() -> Backend:
         return postgres_backend(f"{postgres_url}_{next(walks)}", encrypted=encrypted)
 
-    walk(lambda: HistoryMachine(fresh, None), 6, steps=30)
+    walk(lambda: HistoryMachine(fresh, None), examples, steps=30)
 
 
 @pytest.mark.long

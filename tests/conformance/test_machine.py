@@ -137,18 +137,18 @@ class StoreMachine(BackendMachine):
 
 
 def test_memory_behaves_like_the_model() -> None:
-    walk(lambda: StoreMachine(memory_backend, None), 60, steps=25)
+    walk(lambda: StoreMachine(memory_backend, None), 30, steps=25)
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_disk_behaves_like_the_model_also_over_crashes(tmp_path: Path, encrypted: bool) -> None:
     folders = DiskFolders(tmp_path, encrypted=encrypted)
 
-    walk(lambda: StoreMachine(folders.fresh, folders.crashed), 25, steps=25)
+    walk(lambda: StoreMachine(folders.fresh, folders.crashed), 10, steps=25)
 
 
 def test_postgres_behaves_like_the_model(postgres_url: str) -> None:
-    walk(postgres_machines(postgres_url), 8, steps=25)
+    walk(postgres_machines(postgres_url), 5, steps=25)
 
 
 @pytest.mark.long

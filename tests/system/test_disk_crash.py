@@ -20,14 +20,16 @@ from tests.infra.files import LossyFile
 from tests.system.crash_writer import WRITERS
 
 KILLS = 50
+KILLS_BRIEF = 12
 OPTIONS = StoreOptions(journal_segment_bytes=8 << 20, free_bytes_min=0)
 
 
-async def test_fifty_kills_under_load_lose_and_tear_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [KILLS_BRIEF, pytest.param(KILLS, marks=pytest.mark.long)])
+async def test_kills_under_load_lose_and_tear_nothing(tmp_path: Path, kills: int) -> None:
     ledger: dict[int, tuple[int, int]] = {}
     rng = random.Random(20260101)
 
-    for kill in range(KILLS):
+    for kill in range(kills):
         writers = WRITERS if kill % 3 else 1
         acknowledged = run_and_kill(tmp_path, writers, acknowledgements=rng.randint(1, 400))
         for line in acknowledged:

@@ -60,7 +60,14 @@ def test_a_store_is_tended(homes: tuple[Path, Path]) -> None:
         assert plain[0] == 0, plain
 
 
-@pytest.mark.parametrize("role", ["gateway", *SERVICES])
+@pytest.mark.parametrize(
+    "role",
+    [
+        "gateway",
+        "leases",
+        *(pytest.param(role, marks=pytest.mark.long) for role in SERVICES if role != "leases"),
+    ],
+)
 def test_a_service_asks_for_the_same_things(role: str, homes: tuple[Path, Path]) -> None:
     plain, generated = (told(home, "serve", role, *ANY_PORT) for home in homes)
 

@@ -158,7 +158,9 @@ def test_arguments_of_the_user_are_reached_just_so(container: Container) -> None
         assert container.health() == (0, "")
 
 
-@pytest.mark.parametrize("place", ["config directory", "variable", "flag"])
+@pytest.mark.parametrize(
+    "place", ["config directory", pytest.param("variable", marks=pytest.mark.long), "flag"]
+)
 def test_a_mounted_bundle_turns_tls_on_and_the_image_stays_healthy(
     place: str, container: Container, bundle: Path
 ) -> None:
@@ -188,7 +190,7 @@ def test_a_mounted_bundle_turns_tls_on_and_the_image_stays_healthy(
     ("variables", "arguments"),
     [
         ({"HOLDFAST_BUNDLE": "/run/secrets/server.pem"}, []),
-        ({"HOLDFAST_DISABLE_MTLS": "false"}, []),
+        pytest.param({"HOLDFAST_DISABLE_MTLS": "false"}, [], marks=pytest.mark.long),
         ({}, ["all", "--no-disable-mtls"]),
         ({"HOLDFAST_OPEN_WITHOUT_BUNDLE": "false"}, []),
     ],

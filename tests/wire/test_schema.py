@@ -16,7 +16,7 @@ from holdfast.client import Client, Lease
 from holdfast.client.testing import TestServer
 
 EXAMPLES: Final = 100
-EXAMPLES_BRIEF: Final = 5
+EXAMPLES_BRIEF: Final = 2
 Operation = APIOperation[Any, Any, Any, Any]
 ANSWER_S: Final = 30.0
 KEY: Final = "held"

@@ -235,7 +235,7 @@ def _run(examples: int, backend: Callable[[], Backend], *, stores: int = 1, is_d
     )
 
 
-EXAMPLES = [pytest.param(30, id="some"), pytest.param(300, marks=pytest.mark.long, id="many")]
+EXAMPLES = [pytest.param(10, id="some"), pytest.param(300, marks=pytest.mark.long, id="many")]
 
 
 @pytest.mark.parametrize("examples", EXAMPLES)
@@ -250,7 +250,7 @@ def test_tokens_never_repeat_on_disk(examples: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "examples", [pytest.param(8, id="some"), pytest.param(60, marks=pytest.mark.long, id="many")]
+    "examples", [pytest.param(3, id="some"), pytest.param(60, marks=pytest.mark.long, id="many")]
 )
 def test_tokens_never_repeat_from_two_processes_on_postgres(examples: int, postgres_url: str) -> None:
     schema = parse_url(postgres_url).schema

@@ -89,9 +89,9 @@ seeds = given(seed=st.integers(0, 1 << 64))
 unhurried = settings(deadline=None)
 
 
-@settings(unhurried, max_examples=400)
+@settings(unhurried, max_examples=100)
 @seeds
-def test_ten_thousand_queries_find_what_evaluation_finds(seed: int) -> None:
+def test_thousands_of_queries_find_what_evaluation_finds(seed: int) -> None:
     asyncio.run(check(seed))
 
 

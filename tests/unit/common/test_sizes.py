@@ -5,9 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from holdfast.common.settings.value import DurationS, SizeBytes
 from holdfast.common.sizes import (
-    DurationS,
-    SizeBytes,
     format_duration,
     format_size,
     parse_duration_s,

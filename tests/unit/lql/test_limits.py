@@ -98,10 +98,10 @@ DOCUMENTS = {
 
 
 def with_documents(cases: Mapping[str, object]) -> list[ParameterSet]:
-    """Every case on every document; of these a third, with every case and every document in it, is not `long`."""
+    """Every case on every document; of these a fifth, with every case and every document in it, is not `long`."""
     return [
         pytest.param(
-            case, document, id=f"{name}-{kind}", marks=[pytest.mark.long] if (row + column) % 3 else []
+            case, document, id=f"{name}-{kind}", marks=[pytest.mark.long] if (row + column) % 5 else []
         )
         for row, (name, case) in enumerate(cases.items())
         for column, (kind, document) in enumerate(DOCUMENTS.items())

@@ -67,8 +67,8 @@ MUTANTS: list[Mutate] = [
 def test_the_simulation_finds(mutate: Mutate, monkeypatch: pytest.MonkeyPatch) -> None:
     mutate(monkeypatch)
 
-    # A mutant may also starve a run of leaders, which proves nothing about it; another seed then finds the fault.
-    assert any(re.search("several decide at once|in term", broken_rule(seed)) for seed in range(12))
+    # A mutant may also starve a run of leaders, which proves nothing about it; another seed then finds the fault. Seed 2 finds all four.
+    assert any(re.search("several decide at once|in term", broken_rule(seed)) for seed in range(2, 14))
 
 
 def broken_rule(seed: int) -> str:

@@ -8,17 +8,16 @@ Unknown blocks are ignored.
 import base64
 import binascii
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
-
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.common.errors import HoldfastError
+
+if TYPE_CHECKING:  # Slow to import: a process without TLS and encryption does without.
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
 
 BUNDLE_BYTES_MAX = 1 << 20
 ROOT_KEY_BYTES = 32
@@ -49,11 +48,11 @@ class Bundle:
     """What one bundle file holds. Secrets stay out of its repr."""
 
     path: str
-    ca_certificates: tuple[x509.Certificate, ...] = ()
-    leaf: x509.Certificate | None = None
-    chain: tuple[x509.Certificate, ...] = ()
-    private_key: PrivateKeyTypes | None = field(default=None, repr=False)
-    ca_private_key: PrivateKeyTypes | None = field(default=None, repr=False)
+    ca_certificates: "tuple[x509.Certificate, ...]" = ()
+    leaf: "x509.Certificate | None" = None
+    chain: "tuple[x509.Certificate, ...]" = ()
+    private_key: "PrivateKeyTypes | None" = field(default=None, repr=False)
+    ca_private_key: "PrivateKeyTypes | None" = field(default=None, repr=False)
     root_key: bytes | None = field(default=None, repr=False)
     old_root_keys: tuple[bytes, ...] = field(default=(), repr=False)
     descriptor: bytes | None = None
@@ -186,7 +185,10 @@ def _sized(block: _Block, size_bytes: int, path: str | Path) -> bytes:
     return payload
 
 
-def _certificate(block: _Block, path: str | Path) -> x509.Certificate:
+def _certificate(block: _Block, path: str | Path) -> "x509.Certificate":
+    from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
+
     try:
         certificate = x509.load_pem_x509_certificate(block.pem)
         _public_bytes(certificate.public_key())
@@ -196,7 +198,10 @@ def _certificate(block: _Block, path: str | Path) -> x509.Certificate:
     return certificate
 
 
-def _private_key(block: _Block, path: str | Path) -> PrivateKeyTypes:
+def _private_key(block: _Block, path: str | Path) -> "PrivateKeyTypes":
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
     try:
         return load_pem_private_key(block.pem, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -215,7 +220,9 @@ def _serials(words: list[str], path: str | Path) -> set[int]:
     return {int(serial, 16) for serial in serials}
 
 
-def _is_ca(certificate: x509.Certificate) -> bool:
+def _is_ca(certificate: "x509.Certificate") -> bool:
+    from cryptography import x509
+
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:
@@ -223,8 +230,8 @@ def _is_ca(certificate: x509.Certificate) -> bool:
 
 
 def _matching(
-    private_keys: list[PrivateKeyTypes], certificates: tuple[x509.Certificate, ...] | list[x509.Certificate]
-) -> PrivateKeyTypes | None:
+    private_keys: "list[PrivateKeyTypes]", certificates: "Sequence[x509.Certificate]"
+) -> "PrivateKeyTypes | None":
     """The key whose public half the first certificate holds."""
     if not certificates:
         return None
@@ -232,5 +239,7 @@ def _matching(
     return next((key for key in private_keys if _public_bytes(key.public_key()) == wanted), None)
 
 
-def _public_bytes(key: PublicKeyTypes) -> bytes:
+def _public_bytes(key: "PublicKeyTypes") -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)

@@ -13,9 +13,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
 from holdfast.common.bundle import read_bundle
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.execution import Identify
@@ -78,6 +75,10 @@ def internal_keys(settings: PlaneSettings) -> list[bytes]:
 
 
 def _derive(material: bytes) -> bytes:
+    # Imported by the processes of a split plane only: it is slow.
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
     return HKDF(SHA256(), _KEY_BYTES, salt=_SALT, info=b"signature").derive(material)
 
 

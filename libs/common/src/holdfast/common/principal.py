@@ -5,8 +5,6 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from cryptography import x509
-
 
 class Permission(StrEnum):
     """What a principal must be allowed to do to use a route."""
@@ -70,5 +68,7 @@ ANONYMOUS: Final = Principal(PrincipalKind.ANONYMOUS)
 @lru_cache(maxsize=1024)
 def certificate_name(certificate: bytes) -> str:
     """`<subject>#<serial in hex>` of a certificate in DER."""
+    from cryptography import x509  # As in `bundle.py`.
+
     parsed = x509.load_der_x509_certificate(certificate)
     return f"{parsed.subject.rfc4514_string()}#{parsed.serial_number:x}"

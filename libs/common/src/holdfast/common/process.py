@@ -5,20 +5,17 @@ import sys
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from cryptography import x509
 from fastapi import FastAPI
 
 from holdfast.common.app import parts_of
 from holdfast.common.bundle import read_bundle, read_denylist
 from holdfast.common.errors import HoldfastError
-from holdfast.common.guests import confine_guests
 from holdfast.common.listener import Listener, ListenError
 from holdfast.common.logging import configure_logging, get_logger
 from holdfast.common.role import Role, check_role
 from holdfast.common.server import PlaneServer, ServeOptions, serve
 from holdfast.common.settings import PlaneSettings, SettingsError
 from holdfast.common.telemetry import setup_telemetry
-from holdfast.common.tls import server_context
 from holdfast.common.trust import pem_of, read_trust
 
 SettingsT = TypeVar("SettingsT", bound=PlaneSettings)
@@ -67,6 +64,8 @@ def run(
     )
     parts.hooks.tracer = telemetry.tracer
     if settings.is_mtls_on:
+        from holdfast.common.guests import confine_guests  # As in `bundle.py`.
+
         confine_guests(parts.hooks, settings)
     listeners = listeners_of(app, settings)
     for listener in listeners:
@@ -86,6 +85,8 @@ def listeners_of(app: FastAPI, settings: PlaneSettings) -> list[Listener]:
 
 
 def _tls(settings: PlaneSettings) -> ssl.SSLContext:
+    from holdfast.common.tls import server_context  # As in `bundle.py`.
+
     more_client_ca = pem_of(read_trust(settings.tc_trust_dir))
     return server_context(read_bundle(settings.bundle), more_client_ca=more_client_ca)
 
@@ -102,6 +103,8 @@ def _serve_options(settings: PlaneSettings) -> ServeOptions:
 
 def _peer_check(settings: PlaneSettings) -> Callable[[bytes], bool] | None:
     """Refuses the certificates that the bundle or the denylist file names; None if they name none."""
+    from cryptography import x509
+
     denied = read_bundle(settings.bundle).denied_serials
     if settings.denylist_path is not None:
         denied |= read_denylist(settings.denylist_path)

@@ -2,9 +2,7 @@
 
 import math
 import re
-from typing import Annotated, Final
-
-from pydantic import BeforeValidator, PlainSerializer
+from typing import Final
 
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 _DURATION_UNITS_S: Final = {
@@ -105,16 +103,3 @@ def format_size(size_bytes: int) -> str:
         if size_bytes and size_bytes % unit_bytes == 0:
             exact.append(f"{size_bytes // unit_bytes}{unit}")
     return min(exact, key=len)
-
-
-DurationS = Annotated[
-    float,
-    BeforeValidator(parse_duration_s),
-    PlainSerializer(format_duration, return_type=str, when_used="json"),
-]
-"""Seconds, written as a duration in settings."""
-
-SizeBytes = Annotated[
-    int, BeforeValidator(parse_size_bytes), PlainSerializer(format_size, return_type=str, when_used="json")
-]
-"""Bytes, written as a size in settings."""

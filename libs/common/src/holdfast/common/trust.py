@@ -2,18 +2,17 @@
 
 import hashlib
 from pathlib import Path
-from typing import Final
-
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.serialization import Encoding
+from typing import TYPE_CHECKING, Final
 
 from holdfast.common.bundle import InvalidBundle, read_bundle
+
+if TYPE_CHECKING:  # As in `bundle.py`.
+    from cryptography import x509
 
 FILES_MAX: Final = 1000
 
 
-def read_trust(directory: Path) -> tuple[x509.Certificate, ...]:
+def read_trust(directory: Path) -> "tuple[x509.Certificate, ...]":
     """The CAs of all PEM files in a directory; none if there is no such directory."""
     try:
         paths = sorted(path for path in directory.glob("*.pem") if path.is_file())
@@ -24,13 +23,17 @@ def read_trust(directory: Path) -> tuple[x509.Certificate, ...]:
     return tuple(authority for path in paths for authority in read_bundle(path).ca_certificates)
 
 
-def trust_file_name(authority: x509.Certificate) -> str:
+def trust_file_name(authority: "x509.Certificate") -> str:
     """One name for each CA, so that adding it twice makes one file."""
+    from cryptography.hazmat.primitives.serialization import Encoding
+
     return f"ca-{hashlib.sha256(authority.public_bytes(Encoding.DER)).hexdigest()[:16]}.pem"
 
 
-def is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+def is_issued_by(certificate: "x509.Certificate", authority: "x509.Certificate") -> bool:
     """Whether a CA signed a certificate itself; bundles have no CAs in between."""
+    from cryptography.exceptions import InvalidSignature
+
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):
@@ -38,7 +41,9 @@ def is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> 
     return True
 
 
-def pem_of(authorities: tuple[x509.Certificate, ...]) -> bytes:
+def pem_of(authorities: "tuple[x509.Certificate, ...]") -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
     return b"".join(authority.public_bytes(Encoding.PEM) for authority in authorities)
 
 

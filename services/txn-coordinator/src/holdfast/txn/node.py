@@ -7,9 +7,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 from typing import Final
 
-from cryptography.hazmat.primitives.serialization import Encoding
-
-from holdfast.common.bundle import read_bundle
 from holdfast.common.clock import SteadyClock
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.router import ExpressRouter
@@ -27,7 +24,7 @@ from holdfast.txn.cluster.leadership import Leader
 from holdfast.txn.cluster.membership.membership import Membership
 from holdfast.txn.cluster.membership.records import MemberTable
 from holdfast.txn.cluster.peers import PeerPort
-from holdfast.txn.cluster.peers_http import open_peers
+from holdfast.txn.cluster.peers_late import LatePeers
 from holdfast.txn.cluster.registry.records import RmTable
 from holdfast.txn.cluster.registry.registry import RmRegistry
 from holdfast.txn.layer.island import backend_hash_of
@@ -97,7 +94,9 @@ class TcCluster:
     async def running(self, store: Store) -> AsyncIterator[None]:
         clock = store.clock
         async with AsyncExitStack() as stack:
-            self.peers = await stack.enter_async_context(open_peers(self._settings))
+            self.peers = peers = LatePeers(self._settings, stack)
+            if self.is_clustered or self._settings.is_mtls_on:
+                await peers.opened()  # A certificate that can't be read must stop the start.
             if self.is_clustered:
                 await self._open_election(store)
             membership = self._membership = self._open_membership(store, clock)
@@ -166,6 +165,11 @@ class TcCluster:
         """This node's id in its own server certificate."""
         if not self._settings.is_mtls_on:
             return None
+        # Imported with TLS only: cryptography.x509 is slow to import.
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        from holdfast.common.bundle import read_bundle
+
         leaf = read_bundle(self._settings.bundle).leaf
         return None if leaf is None else server_identity(leaf.public_bytes(Encoding.DER))
 

@@ -1,14 +1,12 @@
 """Settings of the load sampler (LSF) and of the throttle it steers (QRF)."""
 
-from pydantic_settings import BaseSettings
-
-from holdfast.common.settings.flag import setting
-from holdfast.common.sizes import DurationS, SizeBytes
+from holdfast.common.settings.flag import SettingsGroup, setting
+from holdfast.common.settings.value import DurationS, SizeBytes
 
 _GROUP = "back-pressure"
 
 
-class BackpressureFields(BaseSettings):
+class BackpressureFields(SettingsGroup):
     """When requests are slowed down. A limit of 0 is off."""
 
     qrf_disabled: bool = setting(_GROUP, "qrf-disabled", False, "Never throttle.")

@@ -2,19 +2,16 @@
 
 from typing import Literal
 
-from pydantic_settings import BaseSettings
-
-from holdfast.common.settings.flag import setting
+from holdfast.common.settings.flag import SettingsGroup, setting
 from holdfast.common.settings.origin import surroundings
-from holdfast.common.settings.value import ExpandedPath, Words
-from holdfast.common.sizes import DurationS
+from holdfast.common.settings.value import DurationS, ExpandedPath, Words
 
 _CLUSTER = "transactions and cluster"
 _HA = "high availability"
 _MAINTENANCE = "maintenance"
 
 
-class ClusterFields(BaseSettings):
+class ClusterFields(SettingsGroup):
     """The transaction coordinator, its peers and its resource managers."""
 
     self_endpoint: str = setting(_CLUSTER, "self", "", "URL under which other nodes reach this one.")
@@ -109,7 +106,7 @@ class ClusterFields(BaseSettings):
     )
 
 
-class HaFields(BaseSettings):
+class HaFields(SettingsGroup):
     """Several servers on one store."""
 
     ha: Literal["concurrent", "failover", "single", "auto"] = setting(
@@ -128,7 +125,7 @@ class HaFields(BaseSettings):
     )
 
 
-class MaintenanceFields(BaseSettings):
+class MaintenanceFields(SettingsGroup):
     """Sweeping, retention and the way down."""
 
     sweeper_interval_s: DurationS = setting(

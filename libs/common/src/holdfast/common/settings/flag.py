@@ -6,8 +6,15 @@ from typing import Any, cast
 
 from pydantic import Field
 from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 ENV_PREFIXES = ("HOLDFAST_", "LOCKD_")
+
+
+class SettingsGroup(BaseSettings):
+    """Settings declared together; their validator is built when one is used, as a process uses one of many classes."""
+
+    model_config = SettingsConfigDict(defer_build=True)
 
 
 @dataclass(frozen=True, slots=True)

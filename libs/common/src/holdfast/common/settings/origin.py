@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-import yaml
-from dotenv import dotenv_values
 from pydantic.fields import FieldInfo
 
 from holdfast.common.settings.flag import Flag, flag_of
@@ -186,6 +184,8 @@ def _read_dotenv(directory: Path) -> dict[str, str]:
     try:
         if not path.is_file():
             return {}
+        from dotenv import dotenv_values  # As in `_read_yaml`.
+
         return {
             name: value for name, value in dotenv_values(path, interpolate=False).items() if value is not None
         }
@@ -194,6 +194,8 @@ def _read_dotenv(directory: Path) -> dict[str, str]:
 
 
 def _read_yaml(path: Path) -> dict[str, object]:
+    import yaml  # Most processes have no config file, and the import takes as long as reading the settings.
+
     try:
         with path.open("rb") as file:  # Not by its size: a device or a pipe has none.
             raw = file.read(_FILE_BYTES_MAX + 1)

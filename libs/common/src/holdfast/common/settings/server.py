@@ -3,18 +3,18 @@
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr
-from pydantic_settings import BaseSettings
 
-from holdfast.common.settings.flag import setting
+from holdfast.common.settings.flag import SettingsGroup, setting
 from holdfast.common.settings.origin import surroundings
 from holdfast.common.settings.value import (
+    DurationS,
     ExpandedPath,
+    SizeBytes,
     StoreUrl,
     default_bundle,
     default_store,
     parse_host_port,
 )
-from holdfast.common.sizes import DurationS, SizeBytes
 from holdfast.common.telemetry import parse_endpoint
 
 _SERVER = "server"
@@ -54,7 +54,7 @@ def _check_redis_url(url: SecretStr | None) -> SecretStr | None:
 OptionalListen = Annotated[str, BeforeValidator(_off_is_empty), AfterValidator(_check_listen)]
 
 
-class ServerFields(BaseSettings):
+class ServerFields(SettingsGroup):
     """The listener, the store and the size of what is taken in."""
 
     listen: str = setting(
@@ -122,7 +122,7 @@ class ServerFields(BaseSettings):
     )
 
 
-class LeaseFields(BaseSettings):
+class LeaseFields(SettingsGroup):
     """How long a lease lasts and how long one waits for it."""
 
     ttl_s_default: DurationS = setting(
@@ -140,7 +140,7 @@ class LeaseFields(BaseSettings):
     )
 
 
-class SecurityFields(BaseSettings):
+class SecurityFields(SettingsGroup):
     """Who may connect, and what is encrypted."""
 
     mtls_disabled: bool = setting(
@@ -221,7 +221,7 @@ class SecurityFields(BaseSettings):
     )
 
 
-class TelemetryFields(BaseSettings):
+class TelemetryFields(SettingsGroup):
     """Where numbers and spans go."""
 
     otlp_endpoint: Annotated[str, AfterValidator(_check_endpoint)] = setting(
@@ -256,7 +256,7 @@ class TelemetryFields(BaseSettings):
     )
 
 
-class SharedFields(BaseSettings):
+class SharedFields(SettingsGroup):
     """What several processes share besides the store."""
 
     redis_url: Annotated[SecretStr | None, AfterValidator(_check_redis_url)] = setting(

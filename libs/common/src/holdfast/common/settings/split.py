@@ -3,9 +3,8 @@
 from typing import Annotated
 
 from pydantic import AfterValidator, SecretStr
-from pydantic_settings import BaseSettings
 
-from holdfast.common.settings.flag import setting
+from holdfast.common.settings.flag import SettingsGroup, setting
 from holdfast.common.settings.value import Words
 from holdfast.common.upstream.address import parse_address
 
@@ -35,7 +34,7 @@ def _peers(service: str) -> Urls:
     return urls
 
 
-class SplitFields(BaseSettings):
+class SplitFields(SettingsGroup):
     """The other processes of this plane."""
 
     peer_leases: Urls = _peers("leases")

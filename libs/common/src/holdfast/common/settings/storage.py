@@ -3,10 +3,9 @@
 import os
 
 from pydantic import SecretStr
-from pydantic_settings import BaseSettings
 
-from holdfast.common.settings.flag import setting
-from holdfast.common.sizes import DurationS, SizeBytes
+from holdfast.common.settings.flag import SettingsGroup, setting
+from holdfast.common.settings.value import DurationS, SizeBytes
 
 _QUEUE = "queue"
 _WOKEN = "Superseded: consumers are woken by commits, on every store."
@@ -20,7 +19,7 @@ def _default_consumers_max() -> int:
     return min(4096, max(128, 64 * (os.cpu_count() or 1)))
 
 
-class QueueFields(BaseSettings):
+class QueueFields(SettingsGroup):
     """Consumers and how they are woken."""
 
     queue_consumers_max: int = setting(
@@ -75,7 +74,7 @@ class QueueFields(BaseSettings):
     )
 
 
-class IndexFields(BaseSettings):
+class IndexFields(SettingsGroup):
     """Search."""
 
     indexer_flush_documents: int = setting(
@@ -106,7 +105,7 @@ class IndexFields(BaseSettings):
     )
 
 
-class StoreFields(BaseSettings):
+class StoreFields(SettingsGroup):
     """History and blobs, whatever the backend."""
 
     history_revisions_max: int = setting(
@@ -162,7 +161,7 @@ class StoreFields(BaseSettings):
     )
 
 
-class DiskFields(BaseSettings):
+class DiskFields(SettingsGroup):
     """The embedded engine."""
 
     logstore_commit_operations_max: int = setting(
@@ -219,7 +218,7 @@ class DiskFields(BaseSettings):
     )
 
 
-class ObjectStoreFields(BaseSettings):
+class ObjectStoreFields(SettingsGroup):
     """S3, AWS and Azure. Secrets come from the environment; Azure's also by flag, as its tools expect."""
 
     aws_region: str = setting(

@@ -1,16 +1,29 @@
-"""Kinds of setting values that are more than a number or a word: paths, lists, addresses, store URLs."""
+"""Kinds of setting values that are more than a number or a word: durations, sizes, paths, lists, addresses, store URLs."""
 
 import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated, cast
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, PlainSerializer
 
 from holdfast.common.settings.origin import surroundings
+from holdfast.common.sizes import format_duration, format_size, parse_duration_s, parse_size_bytes
 
 _HOST_PORT = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([^\[\]:/\s]*)):([0-9]{1,5})")
 _LIST_ITEMS_MAX = 1024
+
+DurationS = Annotated[
+    float,
+    BeforeValidator(parse_duration_s),
+    PlainSerializer(format_duration, return_type=str, when_used="json"),
+]
+"""Seconds, written as a duration in settings."""
+
+SizeBytes = Annotated[
+    int, BeforeValidator(parse_size_bytes), PlainSerializer(format_size, return_type=str, when_used="json")
+]
+"""Bytes, written as a size in settings."""
 
 
 def _expand_path(value: object) -> object:

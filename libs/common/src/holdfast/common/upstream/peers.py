@@ -12,7 +12,6 @@ from holdfast.common.internal_identity import Signer, Verifier, identify_with, i
 from holdfast.common.metrics import Registry
 from holdfast.common.role import Role, peer_roles, peer_urls
 from holdfast.common.settings import PlaneSettings
-from holdfast.common.tls import client_context
 from holdfast.common.upstream.address import parse_address
 from holdfast.common.upstream.limits import DEFAULT_UPSTREAM_LIMITS, UpstreamLimits
 from holdfast.common.upstream.peer import Peer
@@ -81,6 +80,8 @@ def _tls(settings: PlaneSettings, role: Role) -> ssl.SSLContext | None:
         return None
     if not settings.has_bundle:
         raise InvalidBundle(settings.bundle, "does not exist, but peers with https:// URLs ask for it")
+    from holdfast.common.tls import client_context  # As in `bundle.py`.
+
     return client_context(read_bundle(settings.bundle))
 
 

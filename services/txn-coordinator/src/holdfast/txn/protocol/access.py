@@ -2,10 +2,7 @@
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final
-
-from cryptography import x509
-from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
+from typing import TYPE_CHECKING, Final
 
 from holdfast.common.bundle import read_bundle
 from holdfast.common.express.execution import Identify
@@ -16,6 +13,10 @@ from holdfast.common.settings import PlaneSettings
 from holdfast.common.trust import is_issued_by, read_trust
 from holdfast.txn.cluster.errors import IdentityMissing, TcClientRequired, TcForbidden, TcServerRequired
 
+if TYPE_CHECKING:  # As in `holdfast.common.bundle`.
+    from cryptography import x509
+    from cryptography.x509.oid import ObjectIdentifier
+
 SERVER_IDENTITY: Final = "spiffe://lockd/server/"
 _IDENTITY_CHARS_MAX: Final = 256
 _CACHED: Final = 1024
@@ -24,7 +25,7 @@ _CACHED: Final = 1024
 class TcAccess:
     """The checks of one server. Without mutual TLS, or when told so, they let everybody pass."""
 
-    def __init__(self, authorities: Iterable[x509.Certificate] = (), *, is_on: bool = False) -> None:
+    def __init__(self, authorities: "Iterable[x509.Certificate]" = (), *, is_on: bool = False) -> None:
         self._authorities = tuple(authorities)
         self.is_on = is_on
         self._uses = lru_cache(maxsize=_CACHED)(self._uses_of)
@@ -43,6 +44,8 @@ class TcAccess:
         certificate = request.principal.certificate
         if certificate is None:
             raise TcClientRequired("a client certificate is required here")
+        from cryptography.x509.oid import ExtendedKeyUsageOID
+
         self._require(certificate, ExtendedKeyUsageOID.CLIENT_AUTH)
 
     def require_server(self, request: Request) -> None:
@@ -52,6 +55,8 @@ class TcAccess:
         certificate = request.principal.certificate
         if certificate is None:
             raise TcServerRequired("a server certificate is required here")
+        from cryptography.x509.oid import ExtendedKeyUsageOID
+
         self._require(certificate, ExtendedKeyUsageOID.SERVER_AUTH)
 
     def guard(self) -> Identify | None:
@@ -65,7 +70,7 @@ class TcAccess:
         elif permission is Permission.COORDINATOR_CLIENT:
             self.require_client(request)
 
-    def _require(self, certificate: bytes, use: ObjectIdentifier) -> None:
+    def _require(self, certificate: bytes, use: "ObjectIdentifier") -> None:
         uses = self._uses(certificate)
         if uses is None:
             raise TcForbidden(
@@ -75,8 +80,10 @@ class TcAccess:
         if use not in uses:
             raise TcForbidden("the certificate is not for this use")
 
-    def _uses_of(self, certificate: bytes) -> frozenset[ObjectIdentifier] | None:
+    def _uses_of(self, certificate: bytes) -> "frozenset[ObjectIdentifier] | None":
         """What a trusted certificate may be used for; None if it is not trusted."""
+        from cryptography import x509
+
         parsed = x509.load_der_x509_certificate(certificate)
         if not any(is_issued_by(parsed, authority) for authority in self._authorities):
             return None
@@ -98,6 +105,8 @@ def caller_identity(request: Request) -> str:
 @lru_cache(maxsize=_CACHED)
 def server_identity(certificate: bytes) -> str | None:
     """The node id of a server certificate in DER."""
+    from cryptography import x509
+
     parsed = x509.load_der_x509_certificate(certificate)
     try:
         names = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
