@@ -21,11 +21,10 @@ from fastapi import FastAPI
 from uvicorn.server import ServerState
 
 from holdfast.common.app import AppParts, app_of, parts_of
-from holdfast.common.connections import Connections
+from holdfast.common.connections import Connections, HttpConnections
 from holdfast.common.drain import drain_window_s
 from holdfast.common.express.lane import Lane
 from holdfast.common.express.limits import DEFAULT_LIMITS, Limits
-from holdfast.common.http_connections import HttpConnections
 from holdfast.common.listener import Listener, identity_of, open_sockets, refuse_open_listener, remove_socket
 from holdfast.common.logging import get_logger
 

@@ -12,8 +12,7 @@ from typing import BinaryIO
 
 from google.protobuf.message import DecodeError
 
-from holdfast.storage.errors import InvalidArchive
-from holdfast.storage.foreign import from_os
+from holdfast.storage.errors import InvalidArchive, from_os
 from holdfast.storage.records_pb2 import BackupFrame, BackupHeader, BackupTrailer
 
 FORMAT_VERSION = 1

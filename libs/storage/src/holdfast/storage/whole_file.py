@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from holdfast.storage.foreign import from_os
+from holdfast.storage.errors import from_os
 
 
 @contextmanager

@@ -200,7 +200,7 @@ def import_(
 
 @contextmanager
 def _readable(file: str) -> Iterator[Iterator[bytes]]:
-    from holdfast.storage.foreign import from_os
+    from holdfast.storage.errors import from_os
     from holdfast.storage.transfer import LINE_BYTES_MAX
 
     if file == "-":

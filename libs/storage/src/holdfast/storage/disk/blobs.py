@@ -19,8 +19,7 @@ from holdfast.common.clock import SteadyClock
 from holdfast.common.ids import uuid7
 from holdfast.storage.blob import Removals, checked_end, checked_id
 from holdfast.storage.disk.room import Room
-from holdfast.storage.errors import BlobNotFound, InvalidBatch, StoreCorrupt, StoreFull
-from holdfast.storage.foreign import from_os
+from holdfast.storage.errors import BlobNotFound, InvalidBatch, StoreCorrupt, StoreFull, from_os
 from holdfast.storage.local.released import References, ReleasedBlobs
 from holdfast.storage.port import BlobInfo, BlobRef
 from holdfast.storage.trouble import WriteTrouble

@@ -30,8 +30,7 @@ from holdfast.storage.disk.recovery import RecoveredSegment, Recovery
 from holdfast.storage.disk.room import Room
 from holdfast.storage.disk.segment import Seal, SegmentHeader
 from holdfast.storage.disk.segment_folder import SegmentFolder
-from holdfast.storage.errors import StorageError, StoreFull, StoreReadOnly
-from holdfast.storage.foreign import NO_ROOM, storage_error
+from holdfast.storage.errors import NO_ROOM, StorageError, StoreFull, StoreReadOnly, storage_error
 from holdfast.storage.local.pending import PendingBatch
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.options import StoreOptions

@@ -21,8 +21,14 @@ from rocksdict import (
 )
 
 from holdfast.common.logging import get_logger
-from holdfast.storage.errors import StorageError, StoreClosed, StoreCorrupt, StoreUnavailable
-from holdfast.storage.foreign import mounted_read_only, no_room
+from holdfast.storage.errors import (
+    StorageError,
+    StoreClosed,
+    StoreCorrupt,
+    StoreUnavailable,
+    mounted_read_only,
+    no_room,
+)
 from holdfast.storage.local.engine import EngineView, Prepared, Write
 
 _log = get_logger("storage.backend.core")

@@ -3,8 +3,7 @@
 import os
 from pathlib import Path
 
-from holdfast.storage.errors import StoreFull
-from holdfast.storage.foreign import RETRY_AFTER_S
+from holdfast.storage.errors import RETRY_AFTER_S, StoreFull
 
 
 class Room:

@@ -16,8 +16,7 @@ from holdfast.storage.disk.journal_file import DiskFile, JournalFileFactory
 from holdfast.storage.disk.ownership import owned
 from holdfast.storage.disk.rocks import RocksEngine
 from holdfast.storage.disk.room import Room
-from holdfast.storage.errors import StorageError
-from holdfast.storage.foreign import from_os
+from holdfast.storage.errors import StorageError, from_os
 from holdfast.storage.local import layout
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.local.upkeep import Upkeep

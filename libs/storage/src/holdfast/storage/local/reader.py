@@ -6,14 +6,13 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from holdfast.storage.blob import Removals
-from holdfast.storage.errors import Compacted, StorageError, StoreClosed, StoreCorrupt
+from holdfast.storage.errors import Compacted, StorageError, StoreClosed, StoreCorrupt, check_readable
 from holdfast.storage.local import layout
 from holdfast.storage.local.engine import Engine
 from holdfast.storage.local.past import LocalPast
 from holdfast.storage.local.pending import PendingBatch, PendingBatches
 from holdfast.storage.local.snapshot import LocalSnapshot
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.past import check_readable
 from holdfast.storage.port import BlobStore, Event, Record, Snapshot, View
 from holdfast.storage.store_clock import StoreClock
 from holdfast.storage.transact import TransactMixin, check_range_limit

@@ -25,6 +25,7 @@ from holdfast.storage.errors import (
     StoreCorrupt,
     StoreFull,
     StoreUnavailable,
+    check_compactable,
 )
 from holdfast.storage.local import layout
 from holdfast.storage.local.engine import Engine, Write
@@ -32,7 +33,6 @@ from holdfast.storage.local.layout import Change
 from holdfast.storage.local.pending import Kept, PendingBatch
 from holdfast.storage.local.reader import LocalReader
 from holdfast.storage.local.snapshot import restored_writes
-from holdfast.storage.past import check_compactable
 from holdfast.storage.port import (
     ABSENT,
     Batch,

@@ -17,7 +17,7 @@ from holdfast.common.clock import STEP_S, Clock
 from holdfast.common.logging import get_logger
 from holdfast.storage.errors import StorageError
 from holdfast.storage.postgres.connection import Connections
-from holdfast.storage.postgres.retry import retried
+from holdfast.storage.postgres.fault import retried
 from holdfast.storage.store_clock import SLEW, StoreClock
 
 MEASURE_TIMEOUT_S: Final = 5.0

@@ -10,9 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from holdfast.common.clock import SteadyClock
-from holdfast.storage.errors import StorageError
+from holdfast.storage.errors import StorageError, check_compactable
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.past import check_compactable
 from holdfast.storage.postgres.connection import Connections
 from holdfast.storage.postgres.tables import CHANGES, COMMITS, STORE
 

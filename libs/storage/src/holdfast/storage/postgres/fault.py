@@ -1,8 +1,12 @@
 """The one place where errors of asyncpg, SQLAlchemy and the socket become errors of the port."""
 
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 import asyncpg
 from sqlalchemy.exc import SQLAlchemyError
 
+from holdfast.common.backoff import Backoff
 from holdfast.storage.errors import (
     InvalidBatch,
     InvalidStoreUrl,
@@ -105,3 +109,20 @@ def _is_refused_by_driver(error: BaseException) -> bool:
 
 def _state(error: asyncpg.PostgresError) -> str:
     return str(getattr(error, "sqlstate", None) or "")
+
+
+READ_RETRY_S = 5.0  # A database that restarts is back within this time, mostly.
+
+T = TypeVar("T")
+
+
+async def retried(operation: Callable[[], Awaitable[T]], *, for_s: float) -> T:
+    """The result of `operation`, run again while the database is away, for at most about `for_s` seconds."""
+    backoff = Backoff(for_s)
+    while True:
+        try:
+            return await operation()
+        except StorageError as error:
+            if not is_worth_retry(error) or backoff.is_over:
+                raise
+        await backoff.pause()

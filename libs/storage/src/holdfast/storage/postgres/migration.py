@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from holdfast.storage.errors import StorageError
 from holdfast.storage.postgres.connection import Connections, RawConnection
-from holdfast.storage.postgres.retry import retried
+from holdfast.storage.postgres.fault import retried
 from holdfast.storage.postgres.url import parse_url
 
 OPEN_RETRY_S = 10.0  # Services may start before their database does.

@@ -8,7 +8,7 @@ as well, because that is committed first.
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from holdfast.storage.past import check_readable
+from holdfast.storage.errors import check_readable
 from holdfast.storage.port import Record
 from holdfast.storage.postgres.connection import Row
 

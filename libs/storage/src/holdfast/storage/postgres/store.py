@@ -15,14 +15,13 @@ from holdfast.storage.postgres.cache import RecordCache
 from holdfast.storage.postgres.clock import keep_following, open_clock
 from holdfast.storage.postgres.compaction import Compactor, repeat
 from holdfast.storage.postgres.connection import Connections, Row
-from holdfast.storage.postgres.fault import read_only, translate
+from holdfast.storage.postgres.fault import READ_RETRY_S, read_only, retried, translate
 from holdfast.storage.postgres.follower import Follower
 from holdfast.storage.postgres.group import Committed, GroupCommitter
 from holdfast.storage.postgres.listener import Listener
 from holdfast.storage.postgres.migration import OPEN_RETRY_S, migrate
 from holdfast.storage.postgres.past import PostgresPast
 from holdfast.storage.postgres.redis_hints import RedisHints, open_redis_hints
-from holdfast.storage.postgres.retry import READ_RETRY_S, retried
 from holdfast.storage.postgres.snapshot import restore, take_snapshot
 from holdfast.storage.postgres.url import parse_url
 from holdfast.storage.store_clock import StoreClock
