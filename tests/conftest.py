@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 from hypothesis import HealthCheck, settings
 
-from holdfast.common.tracing import current_span
+from holdfast.common.telemetry.tracing import current_span
 from tests.conformance.backends import (
     BACKENDS,
     Backend,

@@ -3,9 +3,9 @@
 import socket
 import sys
 
-from holdfast.common.listener import Listener
 from holdfast.common.role import Role
-from holdfast.common.server import serve
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import serve
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 from tests.infra.gateway import gateway_settings, with_identity

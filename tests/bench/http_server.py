@@ -8,11 +8,11 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from holdfast.common.app import build_app
 from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.listener import Listener
-from holdfast.common.server import ServeOptions, serve
+from holdfast.common.serving.app import build_app
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import ServeOptions, serve
 
 PATH = "/v1/acquire"
 

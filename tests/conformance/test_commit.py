@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.storage.errors import Conflict, InvalidBatch
-from holdfast.storage.figures import COUNTS, LEVELS
+from holdfast.storage.hosting.figures import COUNTS, LEVELS
 from holdfast.storage.port import ABSENT, BATCH_KEYS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX, Batch, Record, Store
 from tests.conformance.backends import SMALL, Backend
 

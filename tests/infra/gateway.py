@@ -6,13 +6,13 @@ from typing import Final
 
 from fastapi import FastAPI
 
-from holdfast.common.app import parts_of
 from holdfast.common.express.execution import Identify
 from holdfast.common.express.limits import DEFAULT_LIMITS, Limits
-from holdfast.common.internal_identity import Verifier, identify_with, internal_keys
-from holdfast.common.listener import Listener
 from holdfast.common.role import SERVICES, Role
-from holdfast.common.server import PlaneServer, ServeOptions, running
+from holdfast.common.security.internal_identity import Verifier, identify_with, internal_keys
+from holdfast.common.serving.app import parts_of
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import PlaneServer, ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 
-from holdfast.common.listener import Listener
 from holdfast.common.role import SERVICES, Role
-from holdfast.common.server import ServeOptions, running
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import ServeOptions, running
 from holdfast.leases.app import create_app as create_leases
 from holdfast.leases.settings import LeasesSettings
 from holdfast.queue.app import create_app as create_queue

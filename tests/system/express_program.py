@@ -3,12 +3,12 @@
 import asyncio
 import sys
 
-from holdfast.common.app import build_app
-from holdfast.common.drain import Drain
 from holdfast.common.express.message import Answer, Request
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.listener import Listener
-from holdfast.common.server import PlaneServer, ServeOptions, serve
+from holdfast.common.serving.app import build_app
+from holdfast.common.serving.drain import Drain
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import PlaneServer, ServeOptions, serve
 
 
 def main(leases: int) -> None:

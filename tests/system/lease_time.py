@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.common.clock import Clock
 from holdfast.common.settings import PlaneSettings
-from holdfast.storage.configured import store_options
+from holdfast.storage.hosting.configured import store_options
 from holdfast.storage.options import StoreOptions
 
 SPEED: Final = 10
@@ -65,4 +65,4 @@ def use_clock(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
     def options(settings: PlaneSettings) -> StoreOptions:
         return replace(store_options(settings), clock=clock)
 
-    monkeypatch.setattr("holdfast.storage.hosting.store_options", options)
+    monkeypatch.setattr("holdfast.storage.hosting.store_app.store_options", options)

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple, Self
 
 from holdfast.common.express.limits import Limits
-from holdfast.common.listener import Listener
-from holdfast.common.server import ServeOptions, running
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 

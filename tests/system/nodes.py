@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple
 
 import httpx
 
-from holdfast.common.listener import Listener
 from holdfast.common.logging import configure_logging
 from holdfast.common.role import Role
-from holdfast.common.server import ServeOptions, serve
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import ServeOptions, serve
 from holdfast.gateway.app import create_app as create_gateway
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.storage.options import StoreOptions

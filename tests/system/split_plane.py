@@ -13,10 +13,10 @@ import httpx
 from fastapi import FastAPI
 
 from holdfast.common import failpoint
-from holdfast.common.listener import Listener
 from holdfast.common.logging import configure_logging
 from holdfast.common.role import SERVICES, Role
-from holdfast.common.server import ServeOptions, serve
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import ServeOptions, serve
 from holdfast.gateway.app import create_app as create_gateway
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.leases.app import create_app as create_leases

@@ -12,8 +12,8 @@ from typing import Final
 import httpx
 import pytest
 
-from holdfast.common.bundle import read_bundle
-from holdfast.common.tls import client_context
+from holdfast.common.security.bundle import read_bundle
+from holdfast.common.security.tls import client_context
 from tests.service.common.certificates import Authority
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(300)]

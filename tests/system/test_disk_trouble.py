@@ -12,10 +12,10 @@ import pytest
 
 from holdfast.common import failpoint
 from holdfast.common.settings.plane import PlaneSettings
-from holdfast.storage.configured import store_options
 from holdfast.storage.disk.store import open_disk
 from holdfast.storage.errors import StorageError, StoreFull, StoreReadOnly
-from holdfast.storage.hosting import store_problem
+from holdfast.storage.hosting.configured import store_options
+from holdfast.storage.hosting.store_app import store_problem
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, Store
 from tests.infra.files import FullFile

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from holdfast.storage.errors import OutcomeUnknown, StoreFull, StoreReadOnly
-from holdfast.storage.hosting import store_problem
+from holdfast.storage.hosting.store_app import store_problem
 from holdfast.storage.opening import open_store
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch

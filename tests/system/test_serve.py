@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from holdfast.common.bundle import read_bundle
-from holdfast.common.tls import client_context
+from holdfast.common.security.bundle import read_bundle
+from holdfast.common.security.tls import client_context
 from tests.infra.program import free_port
 from tests.service.common.certificates import Authority, pem
 from tests.system.cli import TIMEOUT_S, Server, environment, holdfast, serving

@@ -9,7 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from holdfast.common.bundle import read_bundle
+from holdfast.common.security.bundle import read_bundle
 from holdfast.storage.codec.keyring import Keyring
 from holdfast.storage.keys import pack
 from holdfast.storage.opening import open_store

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager, nullcontext
 from holdfast.cli.serve import url_of
 from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.process import run
-from holdfast.common.server import PlaneServer
+from holdfast.common.serving.process import run
+from holdfast.common.serving.server import PlaneServer
 from holdfast.gateway.settings import GatewaySettings
-from holdfast.storage.hosting import build_store_app
+from holdfast.storage.hosting.store_app import build_store_app
 from holdfast.storage.port import Batch, Store
 
 

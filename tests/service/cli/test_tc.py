@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from holdfast.cli.main import app
-from holdfast.common.trust import read_trust
+from holdfast.common.security.trust import read_trust
 from tests.infra.fake_plane import FakePlane, reply
 from tests.infra.program import free_port
 from tests.service.common.certificates import Authority, pem

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.client import Client, ClientOptions, InvalidArgument, LeaseLost, Session, State, TransportFailed
 from holdfast.client.testing import Chaos, TestServer, fixtures
-from holdfast.common.bundle import InvalidBundle
+from holdfast.common.security.bundle import InvalidBundle
 from tests.service.common.certificates import Authority
 
 # As a user's tests would take them; `pytest_plugins` is for the topmost conftest only.

@@ -10,14 +10,14 @@ from typing import ClassVar
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict
 
-from holdfast.common.app import build_app
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.limits import Limits
 from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.listener import Listener
 from holdfast.common.role import Role
-from holdfast.common.server import PlaneServer, ServeOptions, running
+from holdfast.common.serving.app import build_app
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import PlaneServer, ServeOptions, running
 
 BODY_LIMIT_BYTES = 200_000
 

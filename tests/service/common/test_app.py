@@ -13,12 +13,12 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
-from holdfast.common import app as app_module
-from holdfast.common.app import build_app, parts_of
-from holdfast.common.drain import Drain
-from holdfast.common.health import Health, package_version
-from holdfast.common.listener import Listener
-from holdfast.common.server import ServeOptions, running
+from holdfast.common.serving import app as app_module
+from holdfast.common.serving.app import build_app, parts_of
+from holdfast.common.serving.drain import Drain
+from holdfast.common.serving.health import Health, package_version
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import ServeOptions, running
 from tests.service.common.sample import Sample
 
 

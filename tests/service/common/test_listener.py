@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from holdfast.common.bundle import InvalidBundle, parse_bundle
-from holdfast.common.listener import Listener, ListenError, ListenProtocol, open_sockets
-from holdfast.common.server import PlaneServer, ServeOptions, running
-from holdfast.common.tls import client_context, server_context
+from holdfast.common.security.bundle import InvalidBundle, parse_bundle
+from holdfast.common.security.tls import client_context, server_context
+from holdfast.common.serving.listener import Listener, ListenError, ListenProtocol, open_sockets
+from holdfast.common.serving.server import PlaneServer, ServeOptions, running
 from tests.service.common.certificates import Authority, pem
 from tests.service.common.sample import Raw, Sample, read_answer, request, status_of
 

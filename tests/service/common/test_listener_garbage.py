@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.common.bundle import parse_bundle
-from holdfast.common.listener import Listener
-from holdfast.common.server import ServeOptions, running
-from holdfast.common.tls import client_context, server_context
+from holdfast.common.security.bundle import parse_bundle
+from holdfast.common.security.tls import client_context, server_context
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import ServeOptions, running
 from tests.service.common.certificates import Authority
 from tests.service.common.sample import Sample, read_answer, request, status_of
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from holdfast.common.app import build_app, parts_of
-from holdfast.common.bundle import parse_bundle
 from holdfast.common.express.limits import Limits
-from holdfast.common.listener import (
+from holdfast.common.security.bundle import parse_bundle
+from holdfast.common.security.tls import client_context, server_context
+from holdfast.common.serving.app import build_app, parts_of
+from holdfast.common.serving.listener import (
     HEALTH,
     METRICS,
     Listener,
@@ -19,10 +20,9 @@ from holdfast.common.listener import (
     ListenError,
     split_address,
 )
-from holdfast.common.process import listeners_of
-from holdfast.common.server import PlaneServer, ServeOptions, running
+from holdfast.common.serving.process import listeners_of
+from holdfast.common.serving.server import PlaneServer, ServeOptions, running
 from holdfast.common.settings import PlaneSettings
-from holdfast.common.tls import client_context, server_context
 from tests.infra.program import free_port
 from tests.service.common.certificates import Authority
 from tests.service.common.sample import Raw, Sample, request, status_of

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from holdfast.common.app import build_app, parts_of
 from holdfast.common.express.message import Request
 from holdfast.common.logging import configure_logging, get_logger
-from holdfast.common.metrics import Registry
-from holdfast.common.telemetry import Telemetry, setup_telemetry
-from holdfast.common.tracing import Span, active_span_ids
+from holdfast.common.serving.app import build_app, parts_of
+from holdfast.common.telemetry.metrics import Registry
+from holdfast.common.telemetry.setup import Telemetry, setup_telemetry
+from holdfast.common.telemetry.tracing import Span, active_span_ids
 from tests.infra.otlp_receiver import Receiver, receiving_grpc, receiving_http
 
 
@@ -150,7 +150,7 @@ def test_off_does_nothing_and_shutdown_may_be_repeated(receiver: Receiver) -> No
 
 def test_while_off_opentelemetry_is_not_imported() -> None:
     code = (
-        "import sys; from holdfast.common.telemetry import setup_telemetry; from holdfast.common.metrics import Registry;"
+        "import sys; from holdfast.common.telemetry.setup import setup_telemetry; from holdfast.common.telemetry.metrics import Registry;"
         "setup_telemetry('', 'x', Registry()).shutdown();"
         "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
     )

@@ -5,12 +5,12 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from holdfast.common.app import build_app
-from holdfast.common.drain import Drain
-from holdfast.common.listener import Listener
-from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
-from holdfast.common.server import PlaneServer, ServeOptions, running
+from holdfast.common.serving.app import build_app
+from holdfast.common.serving.drain import Drain
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import PlaneServer, ServeOptions, running
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.common.upstream.limits import DEFAULT_UPSTREAM_LIMITS, UpstreamLimits
 from holdfast.common.upstream.peers import Peers
 from holdfast.gateway.proxy.app import ProxiedRoutes

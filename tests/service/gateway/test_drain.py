@@ -8,7 +8,7 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from holdfast.common.server import PlaneServer, ServeOptions, running
+from holdfast.common.serving.server import PlaneServer, ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 from tests.infra.gateway import LOOPBACK, gateway_before, url_of, with_identity

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from holdfast.common.app import build_app
-from holdfast.common.bundle import read_bundle
 from holdfast.common.express.message import JSON_HEADERS, Answer, Header, Request
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.undo import Undo
-from holdfast.common.listener import Listener
-from holdfast.common.principal import Permission
 from holdfast.common.role import Role
-from holdfast.common.server import ServeOptions, running
-from holdfast.common.tls import server_context
+from holdfast.common.security.bundle import read_bundle
+from holdfast.common.security.principal import Permission
+from holdfast.common.security.tls import server_context
+from holdfast.common.serving.app import build_app
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import ServeOptions, running
 from tests.infra.gateway import LOOPBACK, identify
 from tests.service.common.certificates import Authority
 from tests.service.common.sample import Raw, Sample, request

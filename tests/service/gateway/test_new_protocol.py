@@ -15,14 +15,14 @@ from holdfast.common.express.limits import Limits
 from holdfast.common.express.message import JSON_HEADERS, Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.traits import Admission, Begins, Duration, Group
-from holdfast.common.listener import Listener, ListenerDeclaration
-from holdfast.common.process import listeners_of
 from holdfast.common.role import Role
-from holdfast.common.server import PlaneServer, ServeOptions, running
+from holdfast.common.serving.listener import Listener, ListenerDeclaration
+from holdfast.common.serving.process import listeners_of
+from holdfast.common.serving.server import PlaneServer, ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.proxy import proxied_route
 from holdfast.gateway.settings import GatewaySettings
-from holdfast.storage.hosting import build_store_app
+from holdfast.storage.hosting.store_app import build_store_app
 from tests.infra.gateway import LOOPBACK, gateway_settings, url_of, with_identity
 
 BODY_BYTES_MAX = 100

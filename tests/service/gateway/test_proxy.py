@@ -9,16 +9,16 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 from fastapi import FastAPI
 
-from holdfast.common.app import build_app
-from holdfast.common.bundle import parse_bundle, read_bundle
 from holdfast.common.express.message import Answer, Request
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.internal_identity import Signer
-from holdfast.common.listener import Listener
-from holdfast.common.principal import Permission
 from holdfast.common.role import Role
-from holdfast.common.server import ServeOptions, running
-from holdfast.common.tls import client_context, server_context
+from holdfast.common.security.bundle import parse_bundle, read_bundle
+from holdfast.common.security.internal_identity import Signer
+from holdfast.common.security.principal import Permission
+from holdfast.common.security.tls import client_context, server_context
+from holdfast.common.serving.app import build_app
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import ServeOptions, running
 from tests.infra.gateway import LOOPBACK, identify, url_of, with_identity
 from tests.service.common.certificates import Authority, pem
 from tests.service.common.sample import Raw, Sample, masked, read_answer, request, status_of

@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from holdfast.common.app import parts_of
 from holdfast.common.logging import configure_logging
-from holdfast.common.metrics import Registry
-from holdfast.common.server import ServeOptions, running
+from holdfast.common.serving.app import parts_of
+from holdfast.common.serving.server import ServeOptions, running
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.gateway.admission import backpressure as backpressure_module
 from holdfast.gateway.admission.backpressure import Backpressure
 from holdfast.gateway.admission.load_sample import HostProbe

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 
 from holdfast.common.role import Role
-from holdfast.common.server import ServeOptions, running
+from holdfast.common.serving.server import ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 from tests.infra.gateway import LOOPBACK, gateway_before, gateway_settings, url_of, with_identity

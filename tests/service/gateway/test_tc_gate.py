@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from holdfast.common.ids import new_xid
-from holdfast.common.listener import Listener
-from holdfast.common.server import ServeOptions, running
-from holdfast.common.tls import server_context
+from holdfast.common.security.tls import server_context
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 from tests.infra.gateway import LOOPBACK, gateway_before, url_of, with_identity

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.common.server import running
+from holdfast.common.serving.server import running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 from tests.infra.gateway import LOOPBACK, url_of

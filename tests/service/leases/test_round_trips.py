@@ -12,7 +12,7 @@ from holdfast.leases.layer.records import LEASES
 from holdfast.storage.fetched import Fetched, Missing
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch
-from holdfast.storage.postgres.cache import GUESS_AFTER
+from holdfast.storage.postgres.feed.cache import GUESS_AFTER
 from holdfast.storage.postgres.store import PostgresStore, open_postgres
 from holdfast.txn.layer.port import Member
 from tests.unit.leases.test_service import A, B, Plane, open_plane

@@ -4,7 +4,7 @@ from collections import Counter
 from contextlib import suppress
 
 from holdfast.common.clock import FakeClock
-from holdfast.common.metrics import Registry
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.leases.layer.errors import Waiting
 from holdfast.leases.layer.grant import AcquireParams, Claim, Grant
 from holdfast.leases.layer.retention import KeyRetention
@@ -15,10 +15,10 @@ from holdfast.state.layer.document.retention import DocumentRetention
 from holdfast.state.layer.document.staging import ANYTHING
 from holdfast.state.metrics import RetentionMetrics
 from holdfast.storage.intake import pieces_of
-from holdfast.storage.janitor import Pace
 from holdfast.storage.keys import unpack
+from holdfast.storage.maintenance.janitor import Pace
+from holdfast.storage.maintenance.retention import Retention
 from holdfast.storage.port import RANGE_LIMIT_MAX, Store
-from holdfast.storage.retention import Retention
 from holdfast.txn.layer.port import Decision, Member
 from tests.service.queue.words import Queue
 

@@ -28,8 +28,8 @@ from holdfast.leases.layer.records import LEASES
 from holdfast.leases.layer.rules import FLOORS
 from holdfast.state.layer.document.staging import ANYTHING
 from holdfast.state.layer.records import DOCUMENTS
+from holdfast.storage.maintenance.retention import Retention
 from holdfast.storage.postgres.url import parse_url
-from holdfast.storage.retention import Retention
 from holdfast.txn.layer.port import Decision, Member
 from tests.conformance.backends import SMALL, Backend, disk_backend, memory_backend, postgres_backend
 from tests.infra.two_stores import on_database

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from holdfast.common.clock import FakeClock, SteadyClock
-from holdfast.common.metrics import Registry
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.leases.layer.grant import AcquireParams, Claim
 from holdfast.leases.layer.service import LeaseService
 from holdfast.lql.selector.json import selector_from_json

@@ -10,10 +10,10 @@ from holdfast.state.layer.index.terms import ENTRIES_MAX, PARTIAL
 from holdfast.state.layer.index.writer import WRITES_MAX
 from holdfast.state.layer.query.engine import Engine
 from holdfast.state.layer.records_pb2 import IndexState
+from holdfast.storage.maintenance.transfer import export_lines, import_lines
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Transaction
-from holdfast.storage.transfer import export_lines, import_lines
 from holdfast.txn.layer.port import Decision
 from tests.conformance.backends import SMALL, Backend
 from tests.service.state.indexed_plane import NAMESPACE, IndexedPlane

@@ -9,12 +9,12 @@ import pytest
 
 from holdfast.common.clock import FakeClock
 from holdfast.common.ids import uuid7
-from holdfast.storage.backup import backup, check_backup, restore
-from holdfast.storage.backup_file import MAGIC, BackupFileWriter, read_frames
 from holdfast.storage.codec.identity import check_identity
 from holdfast.storage.codec.keyring import Keyring
 from holdfast.storage.errors import Compacted, InvalidArchive, InvalidBatch, StoreCorrupt
 from holdfast.storage.keys import pack
+from holdfast.storage.maintenance.backup import backup, check_backup, restore
+from holdfast.storage.maintenance.backup_file import MAGIC, BackupFileWriter, read_frames
 from holdfast.storage.opening import open_backend, open_store
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, BlobRef, SnapshotRecord, Store

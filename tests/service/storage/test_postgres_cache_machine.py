@@ -20,8 +20,8 @@ from hypothesis.stateful import (
 from holdfast.storage.fetched import Fetched
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, Record, Transaction
-from holdfast.storage.postgres import cache as cache_module
-from holdfast.storage.postgres.cache import ENTRY_BYTES, RecordCache
+from holdfast.storage.postgres.feed import cache as cache_module
+from holdfast.storage.postgres.feed.cache import ENTRY_BYTES, RecordCache
 from holdfast.storage.postgres.store import PostgresStore, open_postgres
 from holdfast.storage.transact import TransactMixin
 from tests.conformance.test_machine import Model

@@ -72,7 +72,7 @@ async def test_commits_and_watches_outlive_redis_and_use_it_again(
         polling_store.watch(b"a", b"b") as polling_watch,
     ):
         await until_listening(hinted_store, writer)
-        caplog.set_level(logging.INFO, "holdfast.storage.postgres.redis_hints")
+        caplog.set_level(logging.INFO, "holdfast.storage.postgres.feed.redis_hints")
         own_redis_server.kill9()
         try:
             await writer.commit(Batch(puts={b"a1": b""}))

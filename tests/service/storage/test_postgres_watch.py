@@ -10,7 +10,7 @@ from holdfast.storage.errors import Compacted
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, Event, Store, Watch
 from holdfast.storage.postgres.connection import Row
-from holdfast.storage.postgres.follower import change_event
+from holdfast.storage.postgres.feed.follower import change_event
 from holdfast.storage.postgres.store import open_postgres
 from holdfast.storage.postgres.url import parse_url
 from tests.infra.two_stores import next_keys, on_database, until_listening
@@ -107,7 +107,7 @@ async def test_events_are_made_only_of_what_is_watched_or_cached(
         made.append(event.key)
         return event
 
-    monkeypatch.setattr("holdfast.storage.postgres.follower.change_event", counted)
+    monkeypatch.setattr("holdfast.storage.postgres.feed.follower.change_event", counted)
     async with open_postgres(postgres_url, NOTIFY_ONLY) as store, store.watch(b"a", b"b") as watch:
         await until_listening(store, writer)
         await store.transact(lambda tx: tx.get(b"cached"))

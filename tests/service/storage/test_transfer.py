@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
+from holdfast.storage.maintenance.transfer import import_lines
 from holdfast.storage.opening import open_store
 from holdfast.storage.port import VALUE_BYTES_MAX, Batch
-from holdfast.storage.transfer import import_lines
 from tests.unit.storage.test_transfer import BIG, PLAIN, export, put_blob, read_blob, sealed, values_of
 
 

@@ -8,18 +8,18 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from holdfast.storage import history_check
 from holdfast.storage.codec.keyring import Keyring
 from holdfast.storage.codec.rewrap import rewrap_values
 from holdfast.storage.disk.rocks import RocksEngine
 from holdfast.storage.disk.store import open_disk
 from holdfast.storage.errors import StoreFull
 from holdfast.storage.local import layout
+from holdfast.storage.maintenance import history_check
+from holdfast.storage.maintenance.verify import Verification
 from holdfast.storage.opening import open_backend, open_store
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, Record, Store
 from holdfast.storage.postgres.url import parse_url
-from holdfast.storage.verify import Verification
 from tests.infra.files import FullFile
 
 OPTIONS = StoreOptions(journal_segment_bytes=1 << 20, free_bytes_min=0, postgres_poll_interval_s=0.2)

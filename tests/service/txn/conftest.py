@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.clock import FakeClock, SteadyClock
-from holdfast.common.metrics import Registry
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.leases.layer.grant import AcquireParams, Claim, Grant
 from holdfast.leases.layer.service import LeaseService
 from holdfast.queue.layer.delivery.transaction_binding import Dependencies

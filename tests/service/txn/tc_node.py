@@ -10,13 +10,13 @@ import anyio
 import httpx
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from holdfast.common.app import parts_of
-from holdfast.common.bundle import parse_bundle
-from holdfast.common.guests import confine_guests
-from holdfast.common.listener import Listener
-from holdfast.common.server import ServeOptions, running
-from holdfast.common.tls import client_context, server_context
-from holdfast.common.trust import pem_of, read_trust
+from holdfast.common.security.bundle import parse_bundle
+from holdfast.common.security.coordinator_peers import confine_coordinators
+from holdfast.common.security.tls import client_context, server_context
+from holdfast.common.security.trust import pem_of, read_trust
+from holdfast.common.serving.app import parts_of
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 from tests.infra.program import free_port
@@ -98,7 +98,7 @@ async def tc_node(
         **chosen,
     )
     app = create_app(settings)
-    confine_guests(parts_of(app).hooks, settings)
+    confine_coordinators(parts_of(app).hooks, settings)
     guests = pem_of(read_trust(settings.tc_trust_dir))
     tls = server_context(certificates.bundle, more_client_ca=guests)
     listener = Listener(f"127.0.0.1:{number}", tls=tls)

@@ -199,8 +199,8 @@ async def test_a_late_message_whose_time_ran_out_goes_back_though_the_decision_i
     plane: Plane,
 ) -> None:
     txn_id = new_xid()
-    content = await plane.queue.content_of(ORDERS, b"m")
-    await plane.queue.enqueue(EnqueueOrder(ORDERS, "corr"), content)
+    content = await plane.queue.arrivals.content_of(ORDERS, b"m")
+    await plane.queue.arrivals.enqueue([(EnqueueOrder(ORDERS, "corr"), content)])
     far = Participant(Member("default", "far"), "island-2")
     with pytest.raises(TxnFanoutFailed):
         await plane.decisions.decide(txn_id, Ask(State.COMMIT, [far]))

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from holdfast.common.ids import new_xid
-from holdfast.common.internal_identity import Signer, internal_keys
 from holdfast.common.role import Role
-from holdfast.common.server import ServeOptions, running
+from holdfast.common.security.internal_identity import Signer, internal_keys
+from holdfast.common.serving.server import ServeOptions, running
 from holdfast.txn.app import create_app
 from holdfast.txn.cluster.remote_lead import DECIDE_PATH, ENLIST_PATH
 from holdfast.txn.layer.port import MEMBERS_MAX

@@ -292,8 +292,8 @@ async def test_a_keepalive_is_told_to_the_leader(node: Node) -> None:
 async def test_a_nack_keeps_its_delay_though_the_leader_rolls_the_rest_back(node: Node) -> None:
     node.lead_with(3)
     txn_id = new_xid()
-    content = await node.queue.content_of(ORDERS, b"m")
-    await node.queue.enqueue(EnqueueOrder(ORDERS, "corr"), content)
+    content = await node.queue.arrivals.content_of(ORDERS, b"m")
+    await node.queue.arrivals.enqueue([(EnqueueOrder(ORDERS, "corr"), content)])
     await node.staged("a", txn_id)
     (taken,) = await node.queue.dequeue(DequeueOrder(ORDERS, "worker", txn_id=txn_id))
     claimed = LeaseClaim(
@@ -313,8 +313,8 @@ async def test_a_nack_keeps_its_delay_though_the_leader_rolls_the_rest_back(node
 async def test_an_ack_commits_by_way_of_the_leader(node: Node) -> None:
     node.lead_with(3)
     txn_id = new_xid()
-    content = await node.queue.content_of(ORDERS, b"m")
-    await node.queue.enqueue(EnqueueOrder(ORDERS, "corr"), content)
+    content = await node.queue.arrivals.content_of(ORDERS, b"m")
+    await node.queue.arrivals.enqueue([(EnqueueOrder(ORDERS, "corr"), content)])
     await node.staged("a", txn_id)
     (taken,) = await node.queue.dequeue(DequeueOrder(ORDERS, "worker", txn_id=txn_id))
 

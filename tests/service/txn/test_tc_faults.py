@@ -7,11 +7,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from holdfast.common.app import build_app
 from holdfast.common.clock import SteadyClock
-from holdfast.common.listener import Listener
-from holdfast.common.server import ServeOptions, running
-from holdfast.common.tls import server_context
+from holdfast.common.security.tls import server_context
+from holdfast.common.serving.app import build_app
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import ServeOptions, running
 from holdfast.storage.errors import StoreUnavailable
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions

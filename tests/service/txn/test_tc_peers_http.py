@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from holdfast.common.express.message import Request
-from holdfast.common.tracing import Tracer, current_span
+from holdfast.common.telemetry.tracing import Tracer, current_span
 from holdfast.txn.cluster.peers import PeerAnswer, PeerUnreachable, Role
 from holdfast.txn.cluster.peers_http import ANSWER_BYTES_MAX, HttpPeers
 from tests.infra.program import free_port

@@ -7,8 +7,8 @@ from functools import partial
 import httpx
 import pytest
 
-from holdfast.common.listener import Listener
-from holdfast.common.server import ServeOptions, running
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import ServeOptions, running
 from holdfast.common.settings import SettingsError
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings

@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from holdfast.common.ids import new_xid, xid_seconds
-from holdfast.common.metrics import Registry
 from holdfast.common.settings import PlaneSettings
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.txn.cluster.peers import PeerAnswer, PeerUnreachable

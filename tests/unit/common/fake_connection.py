@@ -8,10 +8,10 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.server import ServerState
 
-from holdfast.common.app import parts_of
 from holdfast.common.express.lane import Lane
 from holdfast.common.express.limits import Limits
 from holdfast.common.express.protocol import bound_to
+from holdfast.common.serving.app import parts_of
 
 
 class FakeTransport(asyncio.Transport):

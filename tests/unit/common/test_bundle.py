@@ -17,7 +17,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.common.bundle import InvalidBundle, parse_bundle, read_bundle, read_denylist
+from holdfast.common.security.bundle import InvalidBundle, parse_bundle, read_bundle, read_denylist
 
 Key = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 

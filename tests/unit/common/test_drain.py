@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from holdfast.common.clock import FakeClock
-from holdfast.common.drain import Drain, drain_window_s
 from holdfast.common.errors import ShutdownDraining
+from holdfast.common.serving.drain import Drain, drain_window_s
 
 
 @pytest.mark.parametrize(

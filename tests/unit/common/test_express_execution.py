@@ -9,8 +9,8 @@ from holdfast.common.errors import HoldfastError
 from holdfast.common.express.execution import Gate, Hooks, HttpMetrics, execute
 from holdfast.common.express.message import Answer, Request
 from holdfast.common.express.route import Route, compile_table
-from holdfast.common.metrics import Registry
-from holdfast.common.tracing import Span, Tracer
+from holdfast.common.telemetry.metrics import Registry
+from holdfast.common.telemetry.tracing import Span, Tracer
 
 
 class Throttled(HoldfastError):

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from holdfast.common.app import build_app
 from holdfast.common.express.message import HandOver, Request, StreamAnswer
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.undo import CALL_OFF
+from holdfast.common.serving.app import build_app
 from tests.unit.common.fake_connection import FakeConnection
 
 REQUEST = b"POST /%b HTTP/1.1\r\nHost: p\r\nContent-Length: 0\r\n\r\n"

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.common.bundle import InvalidBundle
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
 from holdfast.common.express.traits import Traits
-from holdfast.common.internal_identity import (
+from holdfast.common.role import Role
+from holdfast.common.security.bundle import InvalidBundle
+from holdfast.common.security.internal_identity import (
     HEADER,
     SKEW_S_MAX,
     InternalForbidden,
@@ -18,10 +19,9 @@ from holdfast.common.internal_identity import (
     identify_with,
     internal_keys,
 )
-from holdfast.common.metrics import Registry
-from holdfast.common.principal import ANONYMOUS, Permission, PrincipalKind
-from holdfast.common.role import Role
+from holdfast.common.security.principal import ANONYMOUS, Permission, PrincipalKind
 from holdfast.common.settings import PlaneSettings
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.common.upstream.peers import Peers
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from holdfast.common import metrics
-from holdfast.common.metrics import Registry
+from holdfast.common.telemetry import metrics
+from holdfast.common.telemetry.metrics import Registry
 
 
 def lines_of(registry: Registry, name: str) -> list[str]:

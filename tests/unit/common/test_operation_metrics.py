@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.common.errors import InvalidBody
-from holdfast.common.metrics import OperationMetrics, Registry
+from holdfast.common.telemetry.metrics import OperationMetrics, Registry
 
 
 def test_a_call_counts_as_ok_as_the_code_of_its_error_or_as_failed() -> None:

@@ -4,7 +4,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from holdfast.common.express.message import Request
 from holdfast.common.fields import owner_of
-from holdfast.common.principal import ANONYMOUS, OUTSIDE, Permission, Principal, PrincipalKind
+from holdfast.common.security.principal import ANONYMOUS, OUTSIDE, Permission, Principal, PrincipalKind
 from tests.service.common.certificates import Authority
 
 

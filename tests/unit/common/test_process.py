@@ -6,7 +6,7 @@ import pytest
 from fastapi import FastAPI
 
 from holdfast.common.errors import NotReady
-from holdfast.common.process import _serve_options, main
+from holdfast.common.serving.process import _serve_options, main
 from holdfast.common.settings import PlaneSettings
 
 

@@ -10,12 +10,12 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from holdfast.common import span_export
 from holdfast.common.express.message import Request
 from holdfast.common.logging import configure_logging
-from holdfast.common.metrics import Registry
-from holdfast.common.span_export import SpanSender
-from holdfast.common.tracing import Span, Tracer
+from holdfast.common.telemetry import span_export
+from holdfast.common.telemetry.metrics import Registry
+from holdfast.common.telemetry.span_export import SpanSender
+from holdfast.common.telemetry.tracing import Span, Tracer
 
 WAIT_S = 30
 

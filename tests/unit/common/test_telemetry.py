@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.common.telemetry import OtlpEndpoint, parse_endpoint
+from holdfast.common.telemetry.setup import OtlpEndpoint, parse_endpoint
 
 
 @pytest.mark.parametrize(

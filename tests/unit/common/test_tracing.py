@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.common.express.message import Headers, Request
-from holdfast.common.tracing import Span, Tracer, active_span_ids, current_span, outgoing_headers
+from holdfast.common.telemetry.tracing import Span, Tracer, active_span_ids, current_span, outgoing_headers
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"

@@ -10,7 +10,7 @@ from holdfast.common.express.message import Answer, Request
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.traits import Admission, Begins, Group
 from holdfast.common.logging import configure_logging
-from holdfast.common.metrics import Registry
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.gateway.admission.backpressure import Backpressure
 from holdfast.gateway.admission.gates import Throttled
 from holdfast.gateway.admission.load_sample import HostFigures

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.common.express.message import Headers, Request
-from holdfast.common.tracing import Tracer
+from holdfast.common.telemetry.tracing import Tracer
 from holdfast.gateway.proxy.proxied_route import passed_on
 
 PARENT = b"00-%032x-%016x-01" % (7, 8)

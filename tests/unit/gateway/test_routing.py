@@ -5,8 +5,8 @@ import pytest
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
 from holdfast.common.express.traits import Begins, Duration, Group
-from holdfast.common.principal import Permission
 from holdfast.common.role import Role
+from holdfast.common.security.principal import Permission
 from holdfast.gateway.composition import declared_routers
 from holdfast.gateway.proxy.affinity import Affinity
 from holdfast.gateway.settings import GatewaySettings

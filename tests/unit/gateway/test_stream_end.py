@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.common.drain import Drain, Waits
 from holdfast.common.express.message import StreamAnswer
+from holdfast.common.serving.drain import Drain, Waits
 from holdfast.gateway.proxy.stream_end import EndedChunks, Ending, ending_of
 
 BOUNDARY = b"0123456789abcdef"

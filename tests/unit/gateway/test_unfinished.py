@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.common.drain import Drain
 from holdfast.common.express.message import Answer, Request
 from holdfast.common.express.undo import Repeat
-from holdfast.common.metrics import Counter, Registry
+from holdfast.common.serving.drain import Drain
+from holdfast.common.telemetry.metrics import Counter, Registry
 from holdfast.common.upstream.errors import UpstreamBroken, UpstreamError, UpstreamUnavailable
 from holdfast.common.upstream.limits import UpstreamLimits
 from holdfast.common.upstream.port import UpstreamAnswer

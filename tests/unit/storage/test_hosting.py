@@ -11,13 +11,13 @@ import pytest
 from fastapi import FastAPI
 
 from holdfast.common import failpoint
-from holdfast.common.bundle import InvalidBundle
 from holdfast.common.express.router import ExpressRouter
+from holdfast.common.security.bundle import InvalidBundle
 from holdfast.common.settings import PlaneSettings
 from holdfast.storage.codec.compression import Compression
-from holdfast.storage.configured import store_options
 from holdfast.storage.errors import StoreLocked, StoreReadOnly
-from holdfast.storage.hosting import build_store_app, store_problem
+from holdfast.storage.hosting.configured import store_options
+from holdfast.storage.hosting.store_app import build_store_app, store_problem
 from holdfast.storage.opening import open_store
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, Store

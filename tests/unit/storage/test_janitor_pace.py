@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.common.settings import PlaneSettings
-from holdfast.storage.janitor import Janitor
+from holdfast.storage.maintenance.janitor import Janitor
+from holdfast.storage.maintenance.retention import retention_of
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, Record
-from holdfast.storage.retention import retention_of
 
 
 async def test_a_walk_rests_between_pages_of_250_records(monkeypatch: pytest.MonkeyPatch) -> None:

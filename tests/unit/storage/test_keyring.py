@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.common.bundle import Bundle, InvalidBundle
+from holdfast.common.security.bundle import Bundle, InvalidBundle
 from holdfast.storage.codec.keyring import OLD_KEYS_MAX, Keyring, class_of, hkdf_sha256, key_id
 from holdfast.storage.errors import DecryptionError
 

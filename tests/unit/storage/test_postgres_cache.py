@@ -5,8 +5,8 @@ from itertools import permutations
 import pytest
 
 from holdfast.storage.port import ABSENT, Batch, Record
-from holdfast.storage.postgres import cache as cache_module
-from holdfast.storage.postgres.cache import ENTRY_BYTES, GUESS_AFTER, RecordCache
+from holdfast.storage.postgres.feed import cache as cache_module
+from holdfast.storage.postgres.feed.cache import ENTRY_BYTES, GUESS_AFTER, RecordCache
 
 
 class Time:

@@ -14,12 +14,12 @@ from holdfast.common.ids import uuid7
 from holdfast.storage.codec.identity import IDENTITY_KEY
 from holdfast.storage.codec.keyring import Keyring
 from holdfast.storage.errors import Conflict, InvalidArchive, InvalidBatch
-from holdfast.storage.key_json import key_from_json, key_to_json
 from holdfast.storage.keys import Element, pack
+from holdfast.storage.maintenance.key_json import key_from_json, key_to_json
+from holdfast.storage.maintenance.transfer import LINE_BYTES_MAX, TransferSummary, export_lines, import_lines
 from holdfast.storage.opening import open_store
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, BlobRef, Store
-from holdfast.storage.transfer import LINE_BYTES_MAX, TransferSummary, export_lines, import_lines
 
 PLAIN = StoreOptions(journal_segment_bytes=1 << 20, free_bytes_min=0)
 BIG = bytes(range(256)) * 10_000

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.common.logging import configure_logging
 from holdfast.storage.errors import StorageError, StoreFull, StoreReadOnly
-from holdfast.storage.trouble import SAME_EPISODE_S, WriteTrouble
+from holdfast.storage.hosting.trouble import SAME_EPISODE_S, WriteTrouble
 
 FULL = StoreFull("no room; free some")
 READ_ONLY = StoreReadOnly("mounted read-only; mount it again")

@@ -10,10 +10,10 @@ from holdfast.storage.codec.encoded import Backend, EncodedStore
 from holdfast.storage.codec.keyring import Keyring
 from holdfast.storage.codec.rewrap import rewrap_values
 from holdfast.storage.errors import DecryptionError
+from holdfast.storage.maintenance.verify import CheckResult, Verification
 from holdfast.storage.opening import open_backend, open_store
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, BlobRef, SnapshotRecord, Store
-from holdfast.storage.verify import CheckResult, Verification
 
 PLAIN = StoreOptions(journal_segment_bytes=1 << 20, free_bytes_min=0, postgres_poll_interval_s=0.2)
 OLD_KEY, NEW_KEY = os.urandom(32), os.urandom(32)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.common.logging import configure_logging
-from holdfast.common.metrics import Registry, Timing
+from holdfast.common.telemetry.metrics import Registry, Timing
 from holdfast.txn.layer.watchdog import watched
 
 

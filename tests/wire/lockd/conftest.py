@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.common.express.limits import DEFAULT_LIMITS, Limits
 from holdfast.common.role import SERVICES
-from holdfast.common.server import ServeOptions, running
+from holdfast.common.serving.server import ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 from tests.infra.gateway import LOOPBACK, gateway_before, url_of, with_identity

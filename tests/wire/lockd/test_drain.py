@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from holdfast.common.listener import Listener
-from holdfast.common.server import PlaneServer, ServeOptions, running
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import PlaneServer, ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 from tests.wire.lockd.conftest import Wire

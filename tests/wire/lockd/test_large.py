@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from holdfast.common.listener import Listener
-from holdfast.common.server import ServeOptions, running
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 from tests.infra.memory import taking_little_memory

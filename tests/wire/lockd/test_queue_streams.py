@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from holdfast.common.express.limits import Limits
-from holdfast.common.listener import Listener
-from holdfast.common.server import PlaneServer, ServeOptions, running
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import PlaneServer, ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.queue.protocol.lockd import inspection as inspection_routes

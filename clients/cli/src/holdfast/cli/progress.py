@@ -12,7 +12,7 @@ from holdfast.common.clock import Clock, SystemClock
 from holdfast.common.sizes import format_size
 
 if TYPE_CHECKING:
-    from holdfast.storage.progress import Advance
+    from holdfast.storage.maintenance.progress import Advance
 
 LINE_EVERY_S = 5.0
 

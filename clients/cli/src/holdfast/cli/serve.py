@@ -9,10 +9,10 @@ from fastapi import FastAPI
 from holdfast.cli.options import WRONG_SETTINGS, Flags, SettingsCommand, SettingsT, settings_options
 from holdfast.cli.output import failure
 from holdfast.cli.streams import silence
-from holdfast.common.listener import ListenError
-from holdfast.common.process import run
 from holdfast.common.role import Role, check_role
-from holdfast.common.server import PlaneServer
+from holdfast.common.serving.listener import ListenError
+from holdfast.common.serving.process import run
+from holdfast.common.serving.server import PlaneServer
 from holdfast.common.settings import PlaneSettings, SettingsError
 from holdfast.gateway.app import create_app as create_gateway
 from holdfast.gateway.settings import GatewaySettings

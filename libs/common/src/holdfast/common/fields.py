@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.message import Request
-from holdfast.common.principal import ANONYMOUS, Principal
+from holdfast.common.security.principal import ANONYMOUS, Principal
 
 _INT64 = re.compile(r"[+-]?[0-9]{1,19}")
 _TRUE = frozenset(("1", "true", "on", "yes"))

@@ -2,7 +2,7 @@
 
 import sys
 
-from holdfast.common.process import main
+from holdfast.common.serving.process import main
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 

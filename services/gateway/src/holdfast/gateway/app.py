@@ -5,14 +5,14 @@ from contextlib import AbstractAsyncContextManager
 
 from fastapi import FastAPI
 
-from holdfast.common.drain import Drain
-from holdfast.common.metrics import Registry
 from holdfast.common.role import Role, check_role
+from holdfast.common.serving.drain import Drain
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.gateway.admission.backpressure import Backpressure
 from holdfast.gateway.composition import parts_of_plane
 from holdfast.gateway.proxy.app import create_split_app
 from holdfast.gateway.settings import GatewaySettings
-from holdfast.storage.hosting import Part, build_store_app
+from holdfast.storage.hosting.store_app import Part, build_store_app
 from holdfast.storage.port import Store
 from holdfast.txn.layers import Layers, open_layers
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from holdfast.common.drain import Drain
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.metrics import Registry
+from holdfast.common.serving.drain import Drain
 from holdfast.common.settings import PlaneSettings
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.leases.app import LeasesPart
 from holdfast.queue.app import QueuePart
 from holdfast.state.app import StatePart
-from holdfast.storage.hosting import Part
+from holdfast.storage.hosting.store_app import Part
 from holdfast.txn.app import TxnPart
 from holdfast.txn.layers import Layers
 

@@ -5,17 +5,17 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from holdfast.common.drain import Drain
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
+from holdfast.common.serving.drain import Drain
 from holdfast.common.settings import PlaneSettings
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.leases.layer.retention import KeyRetention
 from holdfast.leases.metrics import LeaseMetrics
 from holdfast.leases.protocol.lockd import LeaseRoutes
 from holdfast.leases.protocol.withdrawal import WithdrawalRoutes
 from holdfast.leases.settings import LeasesSettings
-from holdfast.storage.retention import retention_of
+from holdfast.storage.maintenance.retention import retention_of
 from holdfast.txn.hosting import create_role_app
 from holdfast.txn.layers import Layers
 

@@ -1,6 +1,6 @@
 """The metrics of leases."""
 
-from holdfast.common.metrics import OperationMetrics, Registry
+from holdfast.common.telemetry.metrics import OperationMetrics, Registry
 from holdfast.leases.layer.service import LeaseService
 
 

@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from holdfast.common.drain import Drain
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
+from holdfast.common.serving.drain import Drain
 from holdfast.common.settings import PlaneSettings
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.queue.metrics import QueueMetrics
 from holdfast.queue.protocol.lockd.endpoints import QueueEndpoints
 from holdfast.queue.protocol.withdrawal import GiveBackRoutes

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from holdfast.common.metrics import OperationMetrics, Registry
+from holdfast.common.telemetry.metrics import OperationMetrics, Registry
 from holdfast.queue.layer.message.types import Delivery
 from holdfast.queue.layer.service import QueueService
 

@@ -2,8 +2,8 @@
 
 import sys
 
-from holdfast.common.process import main
 from holdfast.common.role import Role
+from holdfast.common.serving.process import main
 from holdfast.state.app import create_app
 from holdfast.state.settings import StateSettings
 

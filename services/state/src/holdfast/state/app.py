@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.state.layer.attachment.service import AttachmentService
 from holdfast.state.layer.document.mutation import MutationService
 from holdfast.state.layer.document.retention import DocumentRetention
@@ -21,7 +21,7 @@ from holdfast.state.protocol.lockd.documents import StateRoutes
 from holdfast.state.protocol.lockd.namespaces import NamespaceRoutes
 from holdfast.state.protocol.lockd.queries import QueryRoutes
 from holdfast.state.settings import StateSettings
-from holdfast.storage.retention import retention_of
+from holdfast.storage.maintenance.retention import retention_of
 from holdfast.txn.hosting import create_role_app
 from holdfast.txn.layers import Layers
 

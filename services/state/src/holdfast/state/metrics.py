@@ -1,6 +1,6 @@
 """The metrics of attachments, retention, queries and the index behind them."""
 
-from holdfast.common.metrics import OperationMetrics, Registry
+from holdfast.common.telemetry.metrics import OperationMetrics, Registry
 
 
 class AttachmentMetrics:

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.txn.cluster.lead import Lead
 from holdfast.txn.hosting import create_role_app
 from holdfast.txn.layer.decisions import Decisions

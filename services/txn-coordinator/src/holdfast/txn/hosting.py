@@ -5,13 +5,13 @@ from typing import Protocol
 
 from fastapi import FastAPI
 
-from holdfast.common.drain import Drain
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
+from holdfast.common.serving.drain import Drain
 from holdfast.common.settings import PlaneSettings
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.common.upstream.peers import Peers
-from holdfast.storage.hosting import Part, build_store_app
+from holdfast.storage.hosting.store_app import Part, build_store_app
 from holdfast.txn.cluster.remote_lead import RemoteLead
 from holdfast.txn.layers import Layers, open_layers
 

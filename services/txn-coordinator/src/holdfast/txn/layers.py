@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from holdfast.common.metrics import Registry
 from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.leases.layer.service import LeaseService
 from holdfast.queue.layer.delivery.transaction_binding import Dependencies
 from holdfast.queue.layer.limits import limits_of

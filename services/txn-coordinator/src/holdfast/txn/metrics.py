@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from holdfast.common.metrics import Registry, Timing
+from holdfast.common.telemetry.metrics import Registry, Timing
 from holdfast.storage.port import Transaction
 from holdfast.txn.layer.rules import State
 

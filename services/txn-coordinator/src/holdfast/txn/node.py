@@ -11,8 +11,8 @@ from holdfast.common.clock import SteadyClock
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.logging import get_logger
-from holdfast.common.metrics import Registry
 from holdfast.common.settings import PlaneSettings, SettingsError
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.storage.port import Store
 from holdfast.txn.cluster.election.ballot import Node
 from holdfast.txn.cluster.election.election import Election
@@ -168,7 +168,7 @@ class TcCluster:
         # Imported with TLS only: cryptography.x509 is slow to import.
         from cryptography.hazmat.primitives.serialization import Encoding
 
-        from holdfast.common.bundle import read_bundle
+        from holdfast.common.security.bundle import read_bundle
 
         leaf = read_bundle(self._settings.bundle).leaf
         return None if leaf is None else server_identity(leaf.public_bytes(Encoding.DER))

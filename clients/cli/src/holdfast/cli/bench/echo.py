@@ -6,11 +6,11 @@ from pydantic import BaseModel
 
 from holdfast.cli.bench.load import ECHO_PATH
 from holdfast.cli.serve import url_of
-from holdfast.common.app import build_app
 from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.listener import Listener
-from holdfast.common.server import PlaneServer, serve
+from holdfast.common.serving.app import build_app
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import PlaneServer, serve
 
 
 class Echo(BaseModel):

@@ -19,7 +19,7 @@ from holdfast.client import Client
 from holdfast.client.sync.query import KeyQuery
 
 if TYPE_CHECKING:
-    from holdfast.storage.progress import Advance
+    from holdfast.storage.maintenance.progress import Advance
 
 app = typer.Typer()
 

@@ -16,7 +16,7 @@ from holdfast.cli.streams import standard_input, standard_output
 from holdfast.common.sizes import format_size, parse_duration_s
 
 if TYPE_CHECKING:
-    from holdfast.storage.backup import BackupSummary
+    from holdfast.storage.maintenance.backup import BackupSummary
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ def backup(
 
 
 async def _backup(place: StorePlace, target: Path) -> "BackupSummary":
-    from holdfast.storage.backup import backup as write_backup
+    from holdfast.storage.maintenance.backup import backup as write_backup
 
     async with place.open_backend() as store:
         with progress("backup") as advance:
@@ -82,9 +82,9 @@ def restore(
 
 
 async def _restore(place: StorePlace, file: Path) -> "BackupSummary":
-    from holdfast.storage.backup import check_backup
-    from holdfast.storage.backup import restore as read_backup
-    from holdfast.storage.backup_file import read_header
+    from holdfast.storage.maintenance.backup import check_backup
+    from holdfast.storage.maintenance.backup import restore as read_backup
+    from holdfast.storage.maintenance.backup_file import read_header
 
     total = (await read_header(file)).record_count
     with progress("check", total) as advance:
@@ -131,7 +131,7 @@ def export(
 
 
 async def _export(place: StorePlace, file: str) -> int:
-    from holdfast.storage.transfer import export_lines
+    from holdfast.storage.maintenance.transfer import export_lines
 
     lines = 0
     async with place.open() as store:
@@ -174,7 +174,7 @@ def import_(
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Commit the records of an export into a store. It may hold others already, and can be repeated."""
-    from holdfast.storage.transfer import import_lines
+    from holdfast.storage.maintenance.transfer import import_lines
 
     async def work() -> dict[str, int]:
         with _readable(file) as lines:
@@ -201,7 +201,7 @@ def import_(
 @contextmanager
 def _readable(file: str) -> Iterator[Iterator[bytes]]:
     from holdfast.storage.errors import from_os
-    from holdfast.storage.transfer import LINE_BYTES_MAX
+    from holdfast.storage.maintenance.transfer import LINE_BYTES_MAX
 
     if file == "-":
         # A pipe may be silent for long, and the loop waits with it: Ctrl-C must not wait for the loop.

@@ -54,7 +54,7 @@ class StorePlace:
 
     @functools.cached_property
     def options(self) -> "StoreOptions":
-        from holdfast.storage.configured import store_options
+        from holdfast.storage.hosting.configured import store_options
 
         return store_options(self.settings)
 

@@ -12,8 +12,8 @@ from holdfast.common.logging import mask_urls
 from holdfast.storage.codec.encoded import EncodedStore
 from holdfast.storage.codec.rewrap import rewrap_values
 from holdfast.storage.errors import EncryptionMismatch, StorageError
+from holdfast.storage.maintenance.verify import CheckResult, Verification
 from holdfast.storage.port import Store
-from holdfast.storage.verify import CheckResult, Verification
 
 
 class Report:

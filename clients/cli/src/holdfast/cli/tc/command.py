@@ -11,9 +11,9 @@ from holdfast.cli.client.print import printable
 from holdfast.cli.client.target import from_environment
 from holdfast.cli.output import Output, OutputFormat, failure, print_result
 from holdfast.cli.tc.target import Members, TcTarget
-from holdfast.common.bundle import InvalidBundle, read_bundle
+from holdfast.common.security.bundle import InvalidBundle, read_bundle
+from holdfast.common.security.trust import pem_of, read_trust, trust_file_name
 from holdfast.common.settings import PlaneSettings
-from holdfast.common.trust import pem_of, read_trust, trust_file_name
 
 app = typer.Typer(
     name="tc",

@@ -9,10 +9,10 @@ import httpx
 
 from holdfast.cli.client.print import printable
 from holdfast.cli.output import failure
-from holdfast.common.bundle import read_bundle
+from holdfast.common.security.bundle import read_bundle
+from holdfast.common.security.tls import client_context
+from holdfast.common.security.trust import find_client_bundle, pem_of, read_trust
 from holdfast.common.settings import PlaneSettings
-from holdfast.common.tls import client_context
-from holdfast.common.trust import find_client_bundle, pem_of, read_trust
 
 _TIMEOUT_S = 10.0
 

@@ -15,8 +15,8 @@ from fastapi import FastAPI
 
 from holdfast.client.aio.client import AsyncClient
 from holdfast.client.options import ClientOptions
-from holdfast.common.listener import Listener
-from holdfast.common.server import ServeOptions, running
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.server import ServeOptions, running
 from holdfast.common.settings import PlaneSettings
 
 

@@ -71,8 +71,8 @@ class Connection:
         if options.bundle is None or options.disable_mtls:
             return ssl.create_default_context()
         # Only who has a bundle pays for reading certificates: it is a third of the start of a small program.
-        from holdfast.common.bundle import read_bundle
-        from holdfast.common.tls import client_context
+        from holdfast.common.security.bundle import read_bundle
+        from holdfast.common.security.tls import client_context
 
         return client_context(read_bundle(options.bundle))
 

@@ -25,7 +25,7 @@ from holdfast.common.express.message import Answer, Header, Request, StreamAnswe
 from holdfast.common.express.route import Route
 from holdfast.common.express.stream import StreamBroken, close, log_broken, pieces
 from holdfast.common.ids import correlation_id_of
-from holdfast.common.tracing import Span
+from holdfast.common.telemetry.tracing import Span
 
 Result = TypeVar("Result")
 

@@ -16,7 +16,7 @@ from holdfast.common.express.lane import Lane
 from holdfast.common.express.message import AnyAnswer, Request, render
 from holdfast.common.express.route import Route
 from holdfast.common.ids import correlation_id_of
-from holdfast.common.principal import Principal
+from holdfast.common.security.principal import Principal
 
 # Plain numbers, not an Enum: they are compared several times per request.
 IDLE: Final = 0

@@ -27,8 +27,8 @@ from holdfast.common.express.route import Route
 from holdfast.common.express.stream import begin
 from holdfast.common.logging import Logger, current_cid, get_logger
 from holdfast.common.logging import output as log_output
-from holdfast.common.metrics import Counter, Histogram, Registry
-from holdfast.common.tracing import Span, Tracer
+from holdfast.common.telemetry.metrics import Counter, Histogram, Registry
+from holdfast.common.telemetry.tracing import Span, Tracer
 from holdfast.common.wire_errors import ENVELOPE, internal_error, invalid_body
 
 STATUS_CLIENT_GONE: Final = 499

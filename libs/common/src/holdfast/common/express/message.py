@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from holdfast.common.errors import InvalidRequest
 from holdfast.common.logging import get_logger
-from holdfast.common.principal import ANONYMOUS, Principal
+from holdfast.common.security.principal import ANONYMOUS, Principal
 
 Header = tuple[bytes, bytes]
 Headers = list[Header] | bytes

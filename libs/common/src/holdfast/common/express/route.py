@@ -10,7 +10,7 @@ from holdfast.common.errors import BodyTooLarge, HoldfastError
 from holdfast.common.express.message import AnyAnswer, Request
 from holdfast.common.express.traits import DEFAULT_TRAITS, Traits
 from holdfast.common.express.undo import Repeat, Undo
-from holdfast.common.principal import Permission
+from holdfast.common.security.principal import Permission
 
 # The body of a handler is an instance of the route's own model; Any lets each handler name that model.
 Handler = Callable[[Request, Any], Awaitable[AnyAnswer]]

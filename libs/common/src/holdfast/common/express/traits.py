@@ -8,8 +8,8 @@ from typing import Final, Protocol, TypedDict
 from holdfast.common.dialect import Dialect
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.message import METHODS, Answer, Header, Request
-from holdfast.common.principal import Permission
 from holdfast.common.role import Role
+from holdfast.common.security.principal import Permission
 from holdfast.common.wire_errors import LOCKD
 
 READS: Final = frozenset({"GET", "HEAD"})

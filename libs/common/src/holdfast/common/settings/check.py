@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.common.bundle import InvalidBundle
+from holdfast.common.security.bundle import InvalidBundle
+from holdfast.common.security.trust import find_client_bundle
 from holdfast.common.settings.value import is_loopback, parse_host_port
 from holdfast.common.sizes import format_duration
-from holdfast.common.trust import find_client_bundle
 
 if TYPE_CHECKING:
     from holdfast.common.settings.plane import PlaneSettings

@@ -15,7 +15,7 @@ from holdfast.common.settings.value import (
     default_store,
     parse_host_port,
 )
-from holdfast.common.telemetry import parse_endpoint
+from holdfast.common.telemetry.setup import parse_endpoint
 
 _SERVER = "server"
 _LEASES = "leases"

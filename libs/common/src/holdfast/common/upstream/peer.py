@@ -11,7 +11,7 @@ from pydantic_core import from_json
 
 from holdfast.common.express.message import Header
 from holdfast.common.logging import get_logger
-from holdfast.common.metrics import Counter
+from holdfast.common.telemetry.metrics import Counter
 from holdfast.common.upstream.address import Address
 from holdfast.common.upstream.connection import Connection
 from holdfast.common.upstream.errors import UpstreamError, UpstreamUnavailable

@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
-from holdfast.common.bundle import InvalidBundle, read_bundle
 from holdfast.common.express.execution import Identify
-from holdfast.common.health import Health
-from holdfast.common.internal_identity import Signer, Verifier, identify_with, internal_keys
-from holdfast.common.metrics import Registry
 from holdfast.common.role import Role, peer_roles, peer_urls
+from holdfast.common.security.bundle import InvalidBundle, read_bundle
+from holdfast.common.security.internal_identity import Signer, Verifier, identify_with, internal_keys
+from holdfast.common.serving.health import Health
 from holdfast.common.settings import PlaneSettings
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.common.upstream.address import parse_address
 from holdfast.common.upstream.limits import DEFAULT_UPSTREAM_LIMITS, UpstreamLimits
 from holdfast.common.upstream.peer import Peer
@@ -80,7 +80,7 @@ def _tls(settings: PlaneSettings, role: Role) -> ssl.SSLContext | None:
         return None
     if not settings.has_bundle:
         raise InvalidBundle(settings.bundle, "does not exist, but peers with https:// URLs ask for it")
-    from holdfast.common.tls import client_context  # As in `bundle.py`.
+    from holdfast.common.security.tls import client_context  # As in `bundle.py`.
 
     return client_context(read_bundle(settings.bundle))
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.common.express.message import Header
 from holdfast.common.logging import get_logger
-from holdfast.common.metrics import Counter
+from holdfast.common.telemetry.metrics import Counter
 from holdfast.common.upstream.errors import UpstreamBroken, UpstreamError, UpstreamUnavailable
 from holdfast.common.upstream.limits import DEFAULT_UPSTREAM_LIMITS, UpstreamLimits
 from holdfast.common.upstream.peer import OnCalledOff, Peer

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from holdfast.common.express.message import Header
 from holdfast.common.ids import HEADER as CORRELATION_HEADER
 from holdfast.common.ids import fresh_correlation_id
-from holdfast.common.internal_identity import DEADLINE_HEADER, HEADER, Signer
 from holdfast.common.logging import current_cid
-from holdfast.common.tracing import outgoing_headers
+from holdfast.common.security.internal_identity import DEADLINE_HEADER, HEADER, Signer
+from holdfast.common.telemetry.tracing import outgoing_headers
 from holdfast.common.upstream.port import RequestStream, Upstream, UpstreamAnswer
 
 

@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from holdfast.common.bundle import Bundle, InvalidBundle
+from holdfast.common.security.bundle import Bundle, InvalidBundle
 from holdfast.storage.errors import DecryptionError
 
 ROOT_KEY_BYTES = 32

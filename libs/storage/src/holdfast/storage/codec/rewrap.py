@@ -7,8 +7,8 @@ from holdfast.storage.codec.encoded import is_bare, value_context
 from holdfast.storage.codec.hf1 import Codec
 from holdfast.storage.codec.keyring import Keyring
 from holdfast.storage.errors import Conflict, TransactionContended
+from holdfast.storage.maintenance.progress import Advance, silent
 from holdfast.storage.port import Batch, Record, SnapshotRecord, Store
-from holdfast.storage.progress import Advance, silent
 
 BATCH_RECORDS = 200
 BATCH_BYTES = 4 << 20

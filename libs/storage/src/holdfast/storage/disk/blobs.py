@@ -20,9 +20,9 @@ from holdfast.common.ids import uuid7
 from holdfast.storage.blob import Removals, checked_end, checked_id
 from holdfast.storage.disk.room import Room
 from holdfast.storage.errors import BlobNotFound, InvalidBatch, StoreCorrupt, StoreFull, from_os
+from holdfast.storage.hosting.trouble import WriteTrouble
 from holdfast.storage.local.released import References, ReleasedBlobs
 from holdfast.storage.port import BlobInfo, BlobRef
-from holdfast.storage.trouble import WriteTrouble
 from holdfast.storage.whole_file import sync_folder
 
 CHUNK_BYTES = 64 << 10

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from holdfast.storage.blob import Removals
 from holdfast.storage.errors import Compacted, StorageError, StoreClosed, StoreCorrupt, check_readable
+from holdfast.storage.hosting.trouble import WriteTrouble
 from holdfast.storage.local import layout
 from holdfast.storage.local.engine import Engine
 from holdfast.storage.local.past import LocalPast
@@ -16,7 +17,6 @@ from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import BlobStore, Event, Record, Snapshot, View
 from holdfast.storage.store_clock import StoreClock
 from holdfast.storage.transact import TransactMixin, check_range_limit
-from holdfast.storage.trouble import WriteTrouble
 from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
 
 

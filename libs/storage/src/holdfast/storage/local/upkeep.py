@@ -8,9 +8,9 @@ from typing import Any
 from holdfast.common.background import background
 from holdfast.common.logging import get_logger
 from holdfast.storage.errors import StorageError
+from holdfast.storage.hosting.trouble import warn_unless_told
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.trouble import warn_unless_told
 
 _log = get_logger("storage.backend.core")
 

@@ -29,11 +29,11 @@ from holdfast.storage.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from holdfast.storage.hosting.trouble import WriteTrouble
 from holdfast.storage.port import Batch
 from holdfast.storage.postgres.connection import Lane, Row
 from holdfast.storage.postgres.fault import FOREIGN_ERRORS, is_connection_lost, is_worth_retry, translate
 from holdfast.storage.postgres.plan import GroupPlan
-from holdfast.storage.trouble import WriteTrouble
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from holdfast.storage.errors import BlobNotFound, InvalidBatch
 from holdfast.storage.port import Event, Record, SnapshotRecord
 from holdfast.storage.postgres.connection import Connections, Cursor, RawConnection, Row
 from holdfast.storage.postgres.fault import FOREIGN_ERRORS, translate
-from holdfast.storage.postgres.follower import change_event
+from holdfast.storage.postgres.feed.follower import change_event
 
 PAGE_BYTES = 4 << 20
 PAGE_RECORDS_FIRST = 16  # Values may be large: begin small, then aim at PAGE_BYTES.

@@ -8,25 +8,25 @@ from holdfast.common.background import background
 from holdfast.common.clock import SystemClock
 from holdfast.storage.errors import InvalidBatch, StoreReadOnly
 from holdfast.storage.fetched import Fetched, Missing, RangeRead
+from holdfast.storage.hosting.trouble import WriteTrouble
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, Record, Snapshot, SnapshotRecord
 from holdfast.storage.postgres.blob import PostgresBlobs
-from holdfast.storage.postgres.cache import RecordCache
 from holdfast.storage.postgres.clock import keep_following, open_clock
 from holdfast.storage.postgres.compaction import Compactor, repeat
 from holdfast.storage.postgres.connection import Connections, Row
 from holdfast.storage.postgres.fault import READ_RETRY_S, read_only, retried, translate
-from holdfast.storage.postgres.follower import Follower
+from holdfast.storage.postgres.feed.cache import RecordCache
+from holdfast.storage.postgres.feed.follower import Follower
+from holdfast.storage.postgres.feed.listener import Listener
+from holdfast.storage.postgres.feed.redis_hints import RedisHints, open_redis_hints
 from holdfast.storage.postgres.group import Committed, GroupCommitter
-from holdfast.storage.postgres.listener import Listener
 from holdfast.storage.postgres.migration import OPEN_RETRY_S, migrate
 from holdfast.storage.postgres.past import PostgresPast
-from holdfast.storage.postgres.redis_hints import RedisHints, open_redis_hints
 from holdfast.storage.postgres.snapshot import restore, take_snapshot
 from holdfast.storage.postgres.url import parse_url
 from holdfast.storage.store_clock import StoreClock
 from holdfast.storage.transact import TransactMixin, check_batch, check_range_limit
-from holdfast.storage.trouble import WriteTrouble
 from holdfast.storage.watch import HubWatch
 
 CACHE_POLLS_MISSED_MAX = 3  # A feed that is silent for longer may have stopped: the cache is not read then.

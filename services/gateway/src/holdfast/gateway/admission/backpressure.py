@@ -11,8 +11,8 @@ from holdfast.common.background import background
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.traits import Group
 from holdfast.common.logging import get_logger
-from holdfast.common.metrics import Registry
 from holdfast.common.settings import PlaneSettings
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.gateway.admission.controller import Controller, State, Transition
 from holdfast.gateway.admission.gates import Admission
 from holdfast.gateway.admission.limits import controller_of, turn_budget_s

@@ -5,14 +5,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
 
-from holdfast.common.app import build_app
-from holdfast.common.drain import Drain
 from holdfast.common.express.route import Route
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.health import Health
-from holdfast.common.metrics import Registry
-from holdfast.common.principal import Permission
 from holdfast.common.role import Role
+from holdfast.common.security.principal import Permission
+from holdfast.common.serving.app import build_app
+from holdfast.common.serving.drain import Drain
+from holdfast.common.serving.health import Health
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.common.upstream.peers import Peers
 from holdfast.gateway.admission.backpressure import Backpressure
 from holdfast.gateway.composition import declared_routers
@@ -24,7 +24,7 @@ from holdfast.gateway.proxy.repetition import Repetition
 from holdfast.gateway.proxy.stream_end import StreamEnds
 from holdfast.gateway.proxy.unfinished import Unfinished
 from holdfast.gateway.settings import GatewaySettings
-from holdfast.storage.hosting import Part
+from holdfast.storage.hosting.store_app import Part
 from holdfast.txn.layers import Layers
 from holdfast.txn.protocol.access import TcAccess
 

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.common.drain import Drain
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.message import AnyAnswer, Header, Request
 from holdfast.common.express.route import Route
 from holdfast.common.express.traits import Division
-from holdfast.common.internal_identity import Signer
+from holdfast.common.security.internal_identity import Signer
+from holdfast.common.serving.drain import Drain
 from holdfast.common.upstream.errors import UpstreamMalformed
 from holdfast.common.upstream.service import ServiceClient
 from holdfast.gateway.proxy.affinity import Affinity

@@ -8,7 +8,7 @@ from typing import Any, Final
 from holdfast.common.express.message import JSON_HEADERS, Header
 from holdfast.common.express.undo import Grants, Undo
 from holdfast.common.logging import get_logger
-from holdfast.common.metrics import Counter, Family
+from holdfast.common.telemetry.metrics import Counter, Family
 from holdfast.common.upstream.errors import UpstreamError
 from holdfast.common.upstream.port import AnswerStream, Upstream, UpstreamAnswer
 from holdfast.gateway.proxy.unfinished import Unfinished, persist

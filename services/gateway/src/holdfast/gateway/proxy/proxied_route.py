@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import lru_cache, partial, wraps
 from typing import Final
 
-from holdfast.common.drain import Drain
 from holdfast.common.express.message import (
     Answer,
     AnyAnswer,
@@ -21,8 +20,9 @@ from holdfast.common.express.message import (
 from holdfast.common.express.route import Route
 from holdfast.common.express.traits import Duration
 from holdfast.common.ids import HEADER as CORRELATION_HEADER
-from holdfast.common.internal_identity import RESERVED_PREFIX, Signer
-from holdfast.common.tracing import TRACEPARENT, TRACESTATE, Span, current_span
+from holdfast.common.security.internal_identity import RESERVED_PREFIX, Signer
+from holdfast.common.serving.drain import Drain
+from holdfast.common.telemetry.tracing import TRACEPARENT, TRACESTATE, Span, current_span
 from holdfast.common.upstream.errors import UpstreamTimeout, UpstreamUnavailable
 from holdfast.common.upstream.peer import OnCalledOff
 from holdfast.common.upstream.port import RequestStream, UpstreamAnswer

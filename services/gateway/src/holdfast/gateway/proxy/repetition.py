@@ -12,7 +12,7 @@ from typing import Final
 from holdfast.common.express.message import Answer, Request
 from holdfast.common.express.undo import Repeat
 from holdfast.common.logging import get_logger
-from holdfast.common.metrics import Counter, Family
+from holdfast.common.telemetry.metrics import Counter, Family
 from holdfast.common.upstream.errors import UpstreamError, UpstreamUnavailable
 from holdfast.common.upstream.port import UpstreamAnswer
 from holdfast.gateway.proxy.unfinished import Unfinished, collected, is_failure, persist

@@ -9,11 +9,11 @@ from dataclasses import replace
 from functools import wraps
 from typing import NamedTuple
 
-from holdfast.common.drain import Drain, Draining, Waits
 from holdfast.common.express.message import AnyAnswer, Header, Request, StreamAnswer
 from holdfast.common.express.route import Route
 from holdfast.common.express.stream import close
 from holdfast.common.express.traits import Duration
+from holdfast.common.serving.drain import Drain, Draining, Waits
 
 
 class Ending(NamedTuple):

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from holdfast.common.backoff import Backoff
-from holdfast.common.drain import Drain
 from holdfast.common.logging import get_logger
-from holdfast.common.metrics import Registry
+from holdfast.common.serving.drain import Drain
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.common.upstream.errors import UpstreamError, UpstreamMalformed
 from holdfast.common.upstream.port import UpstreamAnswer
 

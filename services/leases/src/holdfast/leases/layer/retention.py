@@ -9,10 +9,10 @@ from holdfast.leases.layer.records import LEASES, member_of
 from holdfast.leases.layer.records_pb2 import Lease
 from holdfast.leases.layer.rules import forget_leases
 from holdfast.state.layer.records import DOCUMENTS
-from holdfast.storage.janitor import STEP_RECORDS, Janitor
 from holdfast.storage.keys import next_key
+from holdfast.storage.maintenance.janitor import STEP_RECORDS, Janitor
+from holdfast.storage.maintenance.retention import Retention
 from holdfast.storage.port import RANGE_LIMIT_MAX, Record, Store, Transaction
-from holdfast.storage.retention import Retention
 from holdfast.txn.layer.lifetime import is_message_there, message_of_state
 from holdfast.txn.layer.port import Member
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock, unix_s
-from holdfast.common.drain import Draining
 from holdfast.common.errors import HoldfastError
 from holdfast.common.ids import new_xid
 from holdfast.common.logging import get_logger
+from holdfast.common.serving.drain import Draining
 from holdfast.leases.layer import rules
 from holdfast.leases.layer.errors import TooManyWaiters, Waiting
 from holdfast.leases.layer.expiry import Expiries
@@ -26,8 +26,8 @@ from holdfast.leases.layer.records_pb2 import Lease
 from holdfast.leases.layer.rules import Granted, Ids, current_of, forget_leases
 from holdfast.leases.layer.wait_queue import Waiter, WaitQueues
 from holdfast.state.layer.records import DOCUMENTS
+from holdfast.storage.hosting.trouble import warn_unless_told
 from holdfast.storage.port import Store, Transaction
-from holdfast.storage.trouble import warn_unless_told
 from holdfast.txn.layer.port import Decider, Decision, Member
 
 WAITERS_PER_KEY_MAX = 10_000

@@ -5,7 +5,6 @@ import re
 from functools import partial
 from time import perf_counter
 
-from holdfast.common.drain import Drain, Draining
 from holdfast.common.errors import HoldfastError, InvalidBody
 from holdfast.common.express.execution import validated
 from holdfast.common.express.message import Answer, HandOver, Request, json_answer
@@ -27,9 +26,10 @@ from holdfast.common.fields import (
     stored_key,
 )
 from holdfast.common.ids import is_xid, uuid7
-from holdfast.common.metrics import OK
 from holdfast.common.role import Role
+from holdfast.common.serving.drain import Drain, Draining
 from holdfast.common.settings import PlaneSettings
+from holdfast.common.telemetry.metrics import OK
 from holdfast.common.wire_errors import error_members
 from holdfast.leases.keepalive_division import KeepaliveDivision
 from holdfast.leases.layer.errors import (

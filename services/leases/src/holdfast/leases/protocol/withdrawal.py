@@ -10,7 +10,7 @@ from holdfast.common.express.message import Answer, Header, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.undo import Undo
 from holdfast.common.fields import stored_key
-from holdfast.common.principal import Permission
+from holdfast.common.security.principal import Permission
 from holdfast.leases.layer.service import LeaseService
 from holdfast.txn.layer.port import Member
 

@@ -9,7 +9,7 @@ from pydantic_core import from_json, to_json
 from holdfast.common.express.message import Answer, Header, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.undo import Undo
-from holdfast.common.principal import Permission
+from holdfast.common.security.principal import Permission
 from holdfast.queue.layer.message.types import QueueAddress
 from holdfast.queue.layer.service import QueueService
 from holdfast.queue.protocol.lockd.framing import CONTENT_TYPE

@@ -10,11 +10,11 @@ from typing import Final
 
 import httpx
 
-from holdfast.common.bundle import read_bundle
+from holdfast.common.security.bundle import read_bundle
+from holdfast.common.security.tls import client_context
+from holdfast.common.security.trust import find_client_bundle, pem_of, read_trust
 from holdfast.common.settings import PlaneSettings
-from holdfast.common.tls import client_context
-from holdfast.common.tracing import outgoing_headers
-from holdfast.common.trust import find_client_bundle, pem_of, read_trust
+from holdfast.common.telemetry.tracing import outgoing_headers
 from holdfast.txn.cluster.peers import PeerAnswer, PeerUnreachable, Role
 
 ANSWER_BYTES_MAX: Final = 1 << 20

@@ -5,7 +5,7 @@ from zlib import crc32
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock, end_ms
-from holdfast.common.metrics import Registry
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.leases.layer.records import held_members
 from holdfast.storage.port import Transaction
 from holdfast.txn.layer import rules

@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 from holdfast.common.clock import unix_s
 from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
-from holdfast.common.metrics import Registry
 from holdfast.common.settings import PlaneSettings
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.txn.cluster.peers import PeerAnswer, PeerPort, PeerUnreachable
 from holdfast.txn.cluster.registry.registry import RmRegistry
 from holdfast.txn.layer.records_pb2 import TxnParticipant, TxnRecord

@@ -12,9 +12,9 @@ from holdfast.common.background import background
 from holdfast.common.clock import SteadyClock
 from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
-from holdfast.common.metrics import Registry
+from holdfast.common.telemetry.metrics import Registry
+from holdfast.storage.hosting.trouble import warn_unless_told
 from holdfast.storage.port import Store, Transaction
-from holdfast.storage.trouble import warn_unless_told
 from holdfast.txn.cluster.lead import Lead
 from holdfast.txn.layer.listing import in_doubt
 from holdfast.txn.layer.records import MARKERS, Due, due_bounds, marker_due_bounds

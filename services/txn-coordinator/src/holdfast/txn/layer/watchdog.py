@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from holdfast.common.logging import get_logger
-from holdfast.common.metrics import Timing
+from holdfast.common.telemetry.metrics import Timing
 
 THRESHOLD_S: Final = 10.0
 

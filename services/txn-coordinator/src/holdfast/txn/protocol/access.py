@@ -4,16 +4,16 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from holdfast.common.bundle import read_bundle
 from holdfast.common.express.execution import Identify
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
-from holdfast.common.principal import Permission
+from holdfast.common.security.bundle import read_bundle
+from holdfast.common.security.principal import Permission
+from holdfast.common.security.trust import is_issued_by, read_trust
 from holdfast.common.settings import PlaneSettings
-from holdfast.common.trust import is_issued_by, read_trust
 from holdfast.txn.cluster.errors import IdentityMissing, TcClientRequired, TcForbidden, TcServerRequired
 
-if TYPE_CHECKING:  # As in `holdfast.common.bundle`.
+if TYPE_CHECKING:  # As in `holdfast.common.security.bundle`.
     from cryptography import x509
     from cryptography.x509.oid import ObjectIdentifier
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from holdfast.common.errors import InvalidBody
 from holdfast.common.express.message import Answer, Request, json_answer
-from holdfast.common.principal import Permission
+from holdfast.common.security.principal import Permission
 from holdfast.txn.cluster.endpoints import plain_endpoint
 from holdfast.txn.cluster.errors import (
     ClusterSyncFailed,

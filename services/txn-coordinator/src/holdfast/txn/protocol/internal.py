@@ -8,7 +8,7 @@ from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.fields import InvalidKey, InvalidNamespace, stored_key, stored_namespace
 from holdfast.common.ids import is_xid
-from holdfast.common.principal import Permission
+from holdfast.common.security.principal import Permission
 from holdfast.txn.cluster.lead import Lead
 from holdfast.txn.cluster.remote_lead import DECIDE_PATH, ENLIST_PATH
 from holdfast.txn.layer.errors import InvalidTxnId, TxnConflict

@@ -6,8 +6,8 @@ from holdfast.common.errors import InvalidBody
 from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.traits import NO_METHODS
-from holdfast.common.principal import Permission
 from holdfast.common.role import Role
+from holdfast.common.security.principal import Permission
 from holdfast.txn.cluster.election.ballot import NODE_ID_CHARS_MAX, TERM_MAX
 from holdfast.txn.cluster.election.election import Election
 from holdfast.txn.cluster.election.leader_lease import LeaderLease

@@ -16,8 +16,8 @@ from holdfast.common.fields import (
     stored_namespace,
 )
 from holdfast.common.ids import is_xid
-from holdfast.common.principal import Permission
 from holdfast.common.role import Role
+from holdfast.common.security.principal import Permission
 from holdfast.storage.port import Store
 from holdfast.txn.cluster.errors import (
     TcClientRequired,

@@ -16,8 +16,8 @@ from holdfast.queue.layer.message import records, rules
 from holdfast.queue.layer.message.changes import Changes
 from holdfast.queue.layer.message.rules import Disposition
 from holdfast.queue.layer.message.types import QueueAddress
+from holdfast.storage.hosting.trouble import warn_unless_told
 from holdfast.storage.port import Record, Store, Transaction
-from holdfast.storage.trouble import warn_unless_told
 
 RETRY_S = 1.0
 

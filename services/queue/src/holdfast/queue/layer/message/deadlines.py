@@ -16,8 +16,8 @@ from holdfast.queue.layer.delivery.endings import Endings
 from holdfast.queue.layer.message.records import deadline_bounds, deadline_of
 from holdfast.storage.errors import StorageError
 from holdfast.storage.following import Follower
+from holdfast.storage.hosting.trouble import warn_unless_told
 from holdfast.storage.port import Event, Record, Store
-from holdfast.storage.trouble import warn_unless_told
 
 PAGE_ENTRIES = 128
 RETRY_S = 1.0

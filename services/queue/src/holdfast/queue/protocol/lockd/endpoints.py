@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from holdfast.common.drain import Drain, Waits
 from holdfast.common.express.router import ExpressRouter
+from holdfast.common.serving.drain import Drain, Waits
 from holdfast.common.settings import PlaneSettings
 from holdfast.queue.layer.service import QueueService
 from holdfast.queue.metrics import QueueMetrics

@@ -6,7 +6,6 @@ from typing import Final
 
 from pydantic_core import from_json
 
-from holdfast.common.drain import Drain, Draining, Waits
 from holdfast.common.errors import ShutdownDraining
 from holdfast.common.express.message import (
     JSON_HEADERS,
@@ -22,6 +21,7 @@ from holdfast.common.express.traits import Admission, Begins, Duration, Group
 from holdfast.common.express.undo import Repeat
 from holdfast.common.fields import InvalidNamespace
 from holdfast.common.role import Role
+from holdfast.common.serving.drain import Drain, Draining, Waits
 from holdfast.common.settings import PlaneSettings
 from holdfast.leases.layer.errors import FencingMismatch, LeaseRequired
 from holdfast.queue.layer.errors import (

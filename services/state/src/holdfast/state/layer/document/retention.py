@@ -19,9 +19,9 @@ from holdfast.state.layer.document.service import StateService
 from holdfast.state.layer.records import DOCUMENTS, EMPTY, is_empty
 from holdfast.state.layer.records_pb2 import Document
 from holdfast.state.metrics import RetentionMetrics
-from holdfast.storage.janitor import STEP_RECORDS, Janitor
+from holdfast.storage.maintenance.janitor import STEP_RECORDS, Janitor
+from holdfast.storage.maintenance.retention import Retention
 from holdfast.storage.port import Record, Store, Transaction
-from holdfast.storage.retention import Retention
 from holdfast.txn.layer.lifetime import is_message_there, message_of_state
 from holdfast.txn.layer.port import Member
 

@@ -24,9 +24,9 @@ from holdfast.state.layer.records import DOCUMENTS
 from holdfast.state.layer.records_pb2 import IndexState
 from holdfast.state.metrics import IndexMetrics
 from holdfast.storage.errors import StorageError
+from holdfast.storage.hosting.trouble import warn_unless_told
 from holdfast.storage.keys import next_key, pack, unpack
 from holdfast.storage.port import Store, Transaction
-from holdfast.storage.trouble import warn_unless_told
 from holdfast.txn.layer.port import Member
 
 # One step takes some milliseconds, in which no other request is served.

@@ -18,9 +18,9 @@ from holdfast.state.layer.records import DOCUMENTS, is_large
 from holdfast.state.layer.worker_process import WorkerProcess, module_command
 from holdfast.state.metrics import IndexMetrics
 from holdfast.storage.errors import StorageError
+from holdfast.storage.hosting.trouble import warn_unless_told
 from holdfast.storage.port import Store
 from holdfast.storage.records_pb2 import Payload
-from holdfast.storage.trouble import warn_unless_told
 from holdfast.txn.layer.port import Member
 
 TIMEOUT_S: Final = 600.0

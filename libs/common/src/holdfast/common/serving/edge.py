@@ -12,7 +12,7 @@ from holdfast.common.express.message import METHODS, Request
 from holdfast.common.ids import HEADER, correlation_id_of
 from holdfast.common.logging import current_cid, get_logger
 from holdfast.common.logging import output as log_output
-from holdfast.common.tracing import Span, current_span
+from holdfast.common.telemetry.tracing import Span, current_span
 from holdfast.common.wire_errors import internal_error
 
 _UNROUTED: Final = "other"

@@ -20,13 +20,19 @@ import uvloop
 from fastapi import FastAPI
 from uvicorn.server import ServerState
 
-from holdfast.common.app import AppParts, app_of, parts_of
-from holdfast.common.connections import Connections, HttpConnections
-from holdfast.common.drain import drain_window_s
 from holdfast.common.express.lane import Lane
 from holdfast.common.express.limits import DEFAULT_LIMITS, Limits
-from holdfast.common.listener import Listener, identity_of, open_sockets, refuse_open_listener, remove_socket
 from holdfast.common.logging import get_logger
+from holdfast.common.serving.app import AppParts, app_of, parts_of
+from holdfast.common.serving.connections import Connections, HttpConnections
+from holdfast.common.serving.drain import drain_window_s
+from holdfast.common.serving.listener import (
+    Listener,
+    identity_of,
+    open_sockets,
+    refuse_open_listener,
+    remove_socket,
+)
 
 _TICK_S: Final = 0.1
 _BACKLOG: Final = 2048

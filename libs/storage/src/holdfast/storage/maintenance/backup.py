@@ -10,11 +10,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.common.clock import Clock, SystemClock
-from holdfast.storage.backup_file import FORMAT_VERSION, BackupFileWriter, read_frames, read_header
 from holdfast.storage.blob import checked_id
 from holdfast.storage.codec.descriptor import MAGIC as SEALED_MAGIC
 from holdfast.storage.codec.identity import IDENTITY_KEY
 from holdfast.storage.errors import BlobNotFound, InvalidArchive
+from holdfast.storage.maintenance.backup_file import (
+    FORMAT_VERSION,
+    BackupFileWriter,
+    read_frames,
+    read_header,
+)
+from holdfast.storage.maintenance.progress import Advance, silent
 from holdfast.storage.port import (
     KEY_BYTES_MAX,
     VALUE_BYTES_MAX,
@@ -25,7 +31,6 @@ from holdfast.storage.port import (
     SnapshotRecord,
     Store,
 )
-from holdfast.storage.progress import Advance, silent
 from holdfast.storage.records_pb2 import (
     BackendIdentity,
     BackupBlobChunk,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from holdfast.common.connections import ConnectionFactory
+from holdfast.common.serving.connections import ConnectionFactory
 from holdfast.common.settings import PlaneSettings
 
 ListenProtocol = Literal["tcp", "tcp4", "tcp6", "unix"]

@@ -14,13 +14,13 @@ from pydantic_core import to_json
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from holdfast.common.drain import Drain
 from holdfast.common.errors import NotReady
 from holdfast.common.express.asgi import send_answer
 from holdfast.common.express.cycle import CORRELATION_ID
 from holdfast.common.express.message import JSON_HEADERS, Answer, Header, json_answer
 from holdfast.common.logging import get_logger
-from holdfast.common.metrics import Registry
+from holdfast.common.serving.drain import Drain
+from holdfast.common.telemetry.metrics import Registry
 
 Check = Callable[[], Awaitable[str | None] | str | None]
 """None when all is well, else the reason why not."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from holdfast.common.metrics import Registry
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.storage.port import Store
 from holdfast.storage.store_clock import StoreClock
 

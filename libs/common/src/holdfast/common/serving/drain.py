@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 from holdfast.common.clock import Clock, SystemClock
 from holdfast.common.errors import ShutdownDraining
 from holdfast.common.logging import get_logger
-from holdfast.common.metrics import Registry
+from holdfast.common.telemetry.metrics import Registry
 
 SHARE_OF_BUDGET: Final = 0.8
 _CHECK_EVERY_S: Final = 0.25

@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 from holdfast.common.background import background
 from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
+from holdfast.storage.hosting.trouble import warn_unless_told
 from holdfast.storage.keys import next_key
 from holdfast.storage.port import Record, Store, Transaction
 from holdfast.storage.records_pb2 import JanitorProgress
 from holdfast.storage.tables import Table
-from holdfast.storage.trouble import warn_unless_told
 
 PAGE_RECORDS: Final = 250  # Looking at them takes a millisecond or two of the loop …
 STEP_RECORDS: Final = 50  # … and so does doing away with these.

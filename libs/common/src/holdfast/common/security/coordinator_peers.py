@@ -5,16 +5,16 @@ from typing import Final
 
 from cryptography import x509
 
-from holdfast.common.bundle import read_bundle
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.execution import Hooks, in_turn
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
-from holdfast.common.principal import Permission
+from holdfast.common.security.bundle import read_bundle
+from holdfast.common.security.principal import Permission
+from holdfast.common.security.trust import is_issued_by, read_trust
 from holdfast.common.settings import PlaneSettings
-from holdfast.common.trust import is_issued_by, read_trust
 
-_OPEN_TO_GUESTS: Final = frozenset((Permission.COORDINATOR_CLIENT, Permission.COORDINATOR_SERVER))
+_OPEN_TO_COORDINATORS: Final = frozenset((Permission.COORDINATOR_CLIENT, Permission.COORDINATOR_SERVER))
 _CACHED: Final = 4096
 
 
@@ -24,8 +24,8 @@ class ClientForbidden(HoldfastError):
     code, status = "client_forbidden", 403
 
 
-def confine_guests(hooks: Hooks, settings: PlaneSettings) -> None:
-    """Without CAs in the trust directory there are no guests, and nothing is asked."""
+def confine_coordinators(hooks: Hooks, settings: PlaneSettings) -> None:
+    """Without CAs in the trust directory there are no such callers, and nothing is asked."""
     if not read_trust(settings.tc_trust_dir):
         return
     own = read_bundle(settings.bundle).ca_certificates
@@ -37,7 +37,7 @@ def confine_guests(hooks: Hooks, settings: PlaneSettings) -> None:
 
     def check(route: Route, request: Request) -> None:
         certificate = request.principal.certificate
-        if certificate is None or route.traits.permission in _OPEN_TO_GUESTS or is_own(certificate):
+        if certificate is None or route.traits.permission in _OPEN_TO_COORDINATORS or is_own(certificate):
             return
         raise ClientForbidden("this certificate is trusted between coordinators only")
 

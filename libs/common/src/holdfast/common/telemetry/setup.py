@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
 from holdfast.common.logging import get_logger, set_span_ids
-from holdfast.common.metrics import Registry
-from holdfast.common.tracing import Tracer, active_span_ids
+from holdfast.common.telemetry.metrics import Registry
+from holdfast.common.telemetry.tracing import Tracer, active_span_ids
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace.export import SpanExporter
 
-    from holdfast.common.span_export import SpanSender
+    from holdfast.common.telemetry.span_export import SpanSender
 
 _log = get_logger("observability.telemetry.exporter")
 
@@ -115,7 +115,7 @@ class _MetricsSender:
         self.thread.start()
 
     def _run(self) -> None:
-        from holdfast.common.otlp_metrics import Conversion
+        from holdfast.common.telemetry.otlp_metrics import Conversion
 
         conversion = Conversion(self._resource)
         is_last = is_failing = False
@@ -177,7 +177,7 @@ def setup_telemetry(
         return Telemetry()
     from opentelemetry.sdk.resources import Resource
 
-    from holdfast.common.span_export import SpanSender
+    from holdfast.common.telemetry.span_export import SpanSender
 
     endpoint = parse_endpoint(otlp_endpoint)
     resource = Resource.create({"service.name": "holdfast", "holdfast.service": service_name})

@@ -15,17 +15,17 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from holdfast.common.dialect import Dialects
-from holdfast.common.drain import Drain
-from holdfast.common.edge import EdgeMiddleware
 from holdfast.common.errors import HoldfastError, InvalidBody, MethodNotAllowed, PathNotFound
 from holdfast.common.express.execution import Gate, Hooks, HttpMetrics, Identify
 from holdfast.common.express.message import Answer
 from holdfast.common.express.route import Table, compile_table
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.health import Health, health_routes, package_version
-from holdfast.common.listener import COMMON_LISTENERS, Listener, ListenerDeclaration
-from holdfast.common.metrics import Registry
-from holdfast.common.principal import Permission
+from holdfast.common.security.principal import Permission
+from holdfast.common.serving.drain import Drain
+from holdfast.common.serving.edge import EdgeMiddleware
+from holdfast.common.serving.health import Health, health_routes, package_version
+from holdfast.common.serving.listener import COMMON_LISTENERS, Listener, ListenerDeclaration
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.common.wire_errors import ENVELOPE, internal_error
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]

@@ -18,7 +18,7 @@ from opentelemetry.sdk.metrics.export import Histogram as HistogramData
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from holdfast.common.metrics import AnyFamily, Histogram, Registry
+from holdfast.common.telemetry.metrics import AnyFamily, Histogram, Registry
 
 _NOT_KEPT = cast("float", None)  # Optional on the wire: the registry keeps no least and greatest value.
 

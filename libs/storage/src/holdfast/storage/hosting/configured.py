@@ -1,6 +1,6 @@
 """From the settings of a process to the options of its store."""
 
-from holdfast.common.bundle import InvalidBundle, read_bundle
+from holdfast.common.security.bundle import InvalidBundle, read_bundle
 from holdfast.common.settings import PlaneSettings
 from holdfast.storage.codec.compression import Compression
 from holdfast.storage.codec.keyring import Keyring

@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast.common.bundle import InvalidBundle, read_bundle
+from holdfast.common.security.bundle import InvalidBundle, read_bundle
 
 if TYPE_CHECKING:  # As in `bundle.py`.
     from cryptography import x509

@@ -20,16 +20,16 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
-from holdfast.storage.backup import stored_blob
 from holdfast.storage.blob import checked_id
 from holdfast.storage.codec.encoded import EncodedStore
 from holdfast.storage.codec.identity import IDENTITY_KEY
 from holdfast.storage.codec.keyring import Keyring
-from holdfast.storage.derived import DERIVATION_KEY, is_derived
 from holdfast.storage.errors import Conflict, InvalidArchive, StorageError
-from holdfast.storage.key_json import key_from_json, key_to_json
+from holdfast.storage.maintenance.backup import stored_blob
+from holdfast.storage.maintenance.derived import DERIVATION_KEY, is_derived
+from holdfast.storage.maintenance.key_json import key_from_json, key_to_json
+from holdfast.storage.maintenance.progress import Advance, silent
 from holdfast.storage.port import ABSENT, Batch, BlobStore, BlobWriter, SnapshotRecord, Store
-from holdfast.storage.progress import Advance, silent
 
 FORMAT_VERSION = 1
 LINE_BYTES_MAX = 4 << 20  # A value of 1 MiB, or a piece of a blob, takes a third more as base64.

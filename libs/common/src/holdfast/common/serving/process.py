@@ -7,16 +7,16 @@ from typing import Final, TypeVar
 
 from fastapi import FastAPI
 
-from holdfast.common.app import parts_of
-from holdfast.common.bundle import read_bundle, read_denylist
 from holdfast.common.errors import HoldfastError
-from holdfast.common.listener import Listener, ListenError
 from holdfast.common.logging import configure_logging, get_logger
 from holdfast.common.role import Role, check_role
-from holdfast.common.server import PlaneServer, ServeOptions, serve
+from holdfast.common.security.bundle import read_bundle, read_denylist
+from holdfast.common.security.trust import pem_of, read_trust
+from holdfast.common.serving.app import parts_of
+from holdfast.common.serving.listener import Listener, ListenError
+from holdfast.common.serving.server import PlaneServer, ServeOptions, serve
 from holdfast.common.settings import PlaneSettings, SettingsError
-from holdfast.common.telemetry import setup_telemetry
-from holdfast.common.trust import pem_of, read_trust
+from holdfast.common.telemetry.setup import setup_telemetry
 
 SettingsT = TypeVar("SettingsT", bound=PlaneSettings)
 
@@ -64,9 +64,9 @@ def run(
     )
     parts.hooks.tracer = telemetry.tracer
     if settings.is_mtls_on:
-        from holdfast.common.guests import confine_guests  # As in `bundle.py`.
+        from holdfast.common.security.coordinator_peers import confine_coordinators  # As in `bundle.py`.
 
-        confine_guests(parts.hooks, settings)
+        confine_coordinators(parts.hooks, settings)
     listeners = listeners_of(app, settings)
     for listener in listeners:
         if listener.is_open:
@@ -85,7 +85,7 @@ def listeners_of(app: FastAPI, settings: PlaneSettings) -> list[Listener]:
 
 
 def _tls(settings: PlaneSettings) -> ssl.SSLContext:
-    from holdfast.common.tls import server_context  # As in `bundle.py`.
+    from holdfast.common.security.tls import server_context  # As in `bundle.py`.
 
     more_client_ca = pem_of(read_trust(settings.tc_trust_dir))
     return server_context(read_bundle(settings.bundle), more_client_ca=more_client_ca)

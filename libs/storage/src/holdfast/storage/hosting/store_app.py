@@ -6,18 +6,18 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from fastapi import FastAPI
 
-from holdfast.common.app import build_app, parts_of
-from holdfast.common.drain import Drain
 from holdfast.common.express.execution import Gate
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.health import Health
-from holdfast.common.listener import ListenerDeclaration
-from holdfast.common.metrics import Registry
+from holdfast.common.serving.app import build_app, parts_of
+from holdfast.common.serving.drain import Drain
+from holdfast.common.serving.health import Health
+from holdfast.common.serving.listener import ListenerDeclaration
 from holdfast.common.settings import PlaneSettings
+from holdfast.common.telemetry.metrics import Registry
 from holdfast.common.upstream.peers import Peers
-from holdfast.storage.configured import store_options
 from holdfast.storage.errors import StorageError
-from holdfast.storage.figures import show_clock, show_figures
+from holdfast.storage.hosting.configured import store_options
+from holdfast.storage.hosting.figures import show_clock, show_figures
 from holdfast.storage.opening import open_store
 from holdfast.storage.port import Store
 

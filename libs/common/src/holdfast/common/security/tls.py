@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from holdfast.common.bundle import Bundle
+from holdfast.common.security.bundle import Bundle
 
 
 def server_context(bundle: Bundle, *, more_client_ca: bytes = b"") -> ssl.SSLContext:

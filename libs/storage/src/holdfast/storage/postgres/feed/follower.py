@@ -14,11 +14,11 @@ from typing import NamedTuple
 from holdfast.storage.errors import Compacted, StorageError, StoreCorrupt
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Event, Record
-from holdfast.storage.postgres.cache import RecordCache
 from holdfast.storage.postgres.connection import Connections, Row
 from holdfast.storage.postgres.fault import READ_RETRY_S, retried
+from holdfast.storage.postgres.feed.cache import RecordCache
+from holdfast.storage.postgres.feed.hedge import hedged_fetch
 from holdfast.storage.postgres.group import Committed
-from holdfast.storage.postgres.hedge import hedged_fetch
 from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
 
 PAGE_EVENTS = 1000

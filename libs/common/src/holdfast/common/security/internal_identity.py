@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from holdfast.common.bundle import read_bundle
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.execution import Identify
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
-from holdfast.common.principal import Permission, Principal, PrincipalKind
 from holdfast.common.role import Role
+from holdfast.common.security.bundle import read_bundle
+from holdfast.common.security.principal import Permission, Principal, PrincipalKind
 from holdfast.common.settings import PlaneSettings
 
 HEADER: Final = b"x-holdfast-internal"

@@ -9,16 +9,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NamedTuple
 
 from holdfast.common.ids import uuid7
-from holdfast.storage.backup import stored_blob
 from holdfast.storage.codec.descriptor import MAGIC
 from holdfast.storage.codec.encoded import EncodedStore, ValueCodec
 from holdfast.storage.codec.hf1 import Codec
 from holdfast.storage.codec.keyring import Keyring
 from holdfast.storage.errors import BlobNotFound, Conflict, StorageError, StoreCorrupt
-from holdfast.storage.history_check import HistoryCheck
 from holdfast.storage.keys import next_key, pack, prefix_range
+from holdfast.storage.maintenance.backup import stored_blob
+from holdfast.storage.maintenance.history_check import HistoryCheck
+from holdfast.storage.maintenance.progress import Advance, silent
 from holdfast.storage.port import ABSENT, Batch, BlobRef, Store
-from holdfast.storage.progress import Advance, silent
 
 RACERS = 8
 WATCH_TIMEOUT_S = 10.0

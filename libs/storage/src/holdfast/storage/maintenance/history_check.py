@@ -14,8 +14,8 @@ from holdfast.storage.codec.encoded import ValueCodec, is_bare
 from holdfast.storage.codec.hf1 import Codec
 from holdfast.storage.codec.keyring import Keyring
 from holdfast.storage.errors import StoreCorrupt
+from holdfast.storage.maintenance.progress import Advance, silent
 from holdfast.storage.port import Event, Record, Snapshot
-from holdfast.storage.progress import Advance, silent
 
 KEYS_PER_PASS = 200_000  # Kept in memory at once; a longer history is walked several times.
 

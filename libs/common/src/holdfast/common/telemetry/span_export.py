@@ -15,8 +15,8 @@ from opentelemetry.util.types import AttributeValue
 from holdfast.common.express.execution import STATUS_CLIENT_GONE, operation_of
 from holdfast.common.express.message import METHODS, first_value
 from holdfast.common.logging import get_logger, mask_urls
-from holdfast.common.metrics import Registry
-from holdfast.common.tracing import TRACESTATE, Span
+from holdfast.common.telemetry.metrics import Registry
+from holdfast.common.telemetry.tracing import TRACESTATE, Span
 
 QUEUED_MAX: Final = 8192
 BATCH_MAX: Final = 512

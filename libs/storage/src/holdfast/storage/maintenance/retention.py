@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 from holdfast.common.settings import PlaneSettings
-from holdfast.storage.janitor import Pace
+from holdfast.storage.maintenance.janitor import Pace
 
 INTERVAL_S_MIN: Final = 60.0
 INTERVAL_S_MAX: Final = 3600.0

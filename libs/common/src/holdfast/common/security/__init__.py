@@ -1,0 +1,1 @@
+"""Who calls, and what proves it: certificates, bundles, internal signatures."""
