@@ -25,10 +25,10 @@ from tests.infra.redis import RedisServer, from_wheel, provide_redis
 _SERVED = pytest.StashKey[dict[str, str]]()
 
 # A busy machine is no defect: no property fails because it, or the making of its input, took long. What `make test`
-# tries is the same every time and fifty examples where a test names no number; `make test-all` searches on.
+# tries is the same every time and thirty examples where a test names no number; `make test-all` searches on.
 settings.register_profile("searching", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(
-    "patient", settings.get_profile("searching"), derandomize=True, database=None, max_examples=50
+    "patient", settings.get_profile("searching"), derandomize=True, database=None, max_examples=30
 )
 settings.load_profile("patient")
 

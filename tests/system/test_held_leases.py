@@ -14,7 +14,7 @@ from tests.system.held_leases import calls_by_route, hold_many
 @pytest.mark.parametrize(
     ("leases", "ttl_s", "seconds", "store"),
     [
-        (1_000, 10.0, 15.0, "mem://"),
+        (2_000, 10.0, 15.0, "mem://"),
         pytest.param(3_000, 10.0, 15.0, "mem://", marks=pytest.mark.long),
         pytest.param(10_000, 30.0, 300.0, "disk", marks=[pytest.mark.long, pytest.mark.timeout(900)]),
     ],

@@ -214,7 +214,10 @@ async def test_a_swept_blob_is_not_found() -> None:
             await read(blobs, ref)
 
 
-@pytest.mark.parametrize("compression", list(Compression))
+@pytest.mark.parametrize(
+    "compression",
+    [pytest.param(kind, marks=[pytest.mark.long] * (kind is Compression.NONE)) for kind in Compression],
+)
 async def test_a_hundred_megabytes_pass_in_less_than_eight_mebibytes(
     tmp_path: Path, compression: Compression
 ) -> None:
