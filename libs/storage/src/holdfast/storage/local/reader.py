@@ -16,7 +16,7 @@ from holdfast.storage.local.snapshot import LocalSnapshot
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import BlobStore, Event, Record, Snapshot, View
 from holdfast.storage.store_clock import StoreClock
-from holdfast.storage.transact import TransactMixin, check_range_limit
+from holdfast.storage.transact import Source, TransactMixin, check_range_limit
 from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
 
 
@@ -69,7 +69,8 @@ class LocalReader(TransactMixin):
             layout.change_at_ms(engine.get(layout.change_key(self._revision))),
         )
         self._clock.raise_to(self._committed_at_ms / 1000)
-        self._pending = self._local_source = PendingBatches(self._revision, engine)
+        self._pending = PendingBatches(self._revision, engine)
+        self._local_source: Source | None = self._pending
         self._view = DurableView(self)
         self._past = LocalPast(self)
         self._unapplied: deque[PendingBatch] = deque()  # Durable, not applied yet.
