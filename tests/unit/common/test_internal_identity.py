@@ -16,6 +16,7 @@ from holdfast.common.security.internal_identity import (
     InternalForbidden,
     Signer,
     Verifier,
+    _Mac,
     identify_with,
     internal_keys,
 )
@@ -55,6 +56,41 @@ def _request(
     path: str, headers: list[tuple[bytes, bytes]], *, query: bytes = b"", body: bytes = b"{}"
 ) -> Request:
     return Request("POST", path, query, headers, body, None, b"certificate of the connection", "cid")
+
+
+def _signed_claims(
+    role: bytes = b"gateway", signed_s: bytes = b"%d" % NOW_S, certificate: bytes = b""
+) -> bytes:
+    """What only a holder of the key can send, and none of our processes does."""
+    _, _, _, digest, *_ = _signed().split(b".")
+    claims = b".".join([b"v1", role, signed_s, digest, certificate])
+    return b"%b.%b" % (claims, _Mac(KEY).of("POST", "/internal/v1/txn/decide?a=b", claims))
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"signed_s": b"soon"},
+        {"signed_s": b""},
+        {"signed_s": b"9" * 5000},
+        {"signed_s": b"-1"},
+        {"role": b"\xff\xfe"},
+        {"role": b"stranger"},
+        {"role": b""},
+        {"certificate": b"A"},
+        {"certificate": b"\xff\xff"},
+    ],
+    ids=lambda claims: str(claims)[:30],
+)
+def test_signed_nonsense_is_refused(claims: dict[str, bytes]) -> None:
+    with pytest.raises(InternalForbidden):
+        _verifier().check("POST", "/internal/v1/txn/decide?a=b", _signed_claims(**claims), b"{}")
+
+
+def test_the_same_claims_without_nonsense_are_taken() -> None:
+    caller = _verifier().check("POST", "/internal/v1/txn/decide?a=b", _signed_claims(), b"{}")
+
+    assert caller.role == Role.GATEWAY
 
 
 @pytest.mark.parametrize("certificate", [None, b"\x00", b"\x00\xff", CERTIFICATE])

@@ -6,6 +6,7 @@ this, the method and the target: HMAC-SHA256. The key comes from the bundle's ro
 """
 
 import hmac
+import re
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ RESERVED_PREFIX: Final = b"x-holdfast-"
 
 SKEW_S_MAX: Final = 60
 _VERSION: Final = b"v1"
+_ROLES: Final = frozenset(role.encode("ascii") for role in Role)
 _STREAM: Final = b"stream"
 _SALT: Final = b"holdfast/internal/v1"
 _KEY_BYTES: Final = 32
@@ -142,7 +144,8 @@ class Verifier:
         else:
             raise InternalForbidden("the signature of an internal call is wrong; do all share one secret?")
         _, role, signed_s, digest, certificate = fields
-        # From here on every field is the word of a process of ours.
+        if role not in _ROLES or not _is_time(signed_s):
+            raise InternalForbidden("an internal call is signed with a role or a time that is none")
         if abs(self._time_s() - int(signed_s)) > SKEW_S_MAX:
             raise InternalForbidden("the signature of an internal call is too old; do the clocks agree?")
         is_streamed = may_stream and digest == _STREAM
@@ -172,9 +175,15 @@ def identify_with(verifier: Verifier) -> Identify:
     return identify
 
 
+_is_time = re.compile(rb"[0-9]{1,12}").fullmatch
+_is_base64url = re.compile(rb"[A-Za-z0-9_-]+").fullmatch
+
+
 def _digest(body: bytes) -> bytes:
     return sha256(body).hexdigest().encode("ascii") if body else _NO_BODY
 
 
 def _decode(text: bytes) -> bytes:
+    if not _is_base64url(text) or len(text) % 4 == 1:
+        raise InternalForbidden("the certificate in the signature of an internal call is none")
     return urlsafe_b64decode(text + b"=" * (-len(text) % 4))
