@@ -64,6 +64,7 @@ class Connection(HttpToolsProtocol):
         self._unparsed = b""
         self._refusal: HoldfastError | None = None
         self._route: Route | None = None
+        self._body: bytes | bytearray = b""
 
     # It begins and ends.
 

@@ -9,10 +9,8 @@ from urllib.parse import unquote
 
 import httptools
 from uvicorn._types import ASGI3Application, ASGISendEvent, HTTPScope
-from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
-from uvicorn.server import ServerState
 
 from holdfast.common.errors import InvalidRequest
 from holdfast.common.express.connection import Connection, Job
@@ -54,16 +52,6 @@ def _is_last(message: ASGISendEvent) -> bool:
 
 class AsgiConnection(Connection):
     """A connection whose requests go through ASGI where the lane does not take them."""
-
-    def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
-        self._body: bytes | bytearray = b""
 
     def _begin_asgi(self) -> None:
         version = self._http.get_http_version()
