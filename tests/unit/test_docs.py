@@ -11,6 +11,7 @@ from tests.unit.test_tree import ROOT, files
 
 PAGES = sorted(path for path in files() if path.suffix == ".md")
 MODULES = [path for path in files() if path.suffix == ".py"]
+PATHS = [(f"/{module.relative_to(ROOT)}", module) for module in MODULES]
 TARGETS = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 README = (ROOT / "README.md").read_text("utf-8")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -70,9 +71,10 @@ def test_every_module_that_a_page_names_by_its_last_part_exists(page: Path) -> N
         named = MODULE.fullmatch(code)
         if named is None:
             continue
-        found = [module for module in MODULES if f"/{module.relative_to(ROOT)}".endswith(f"/{named[1]}")]
-        test = f"def {named[2]}(" if named[2] else ""
-        if not any(test in module.read_text("utf-8") for module in found):
+        found = [module for path, module in PATHS if path.endswith(f"/{named[1]}")]
+        if not found or (
+            named[2] and not any(f"def {named[2]}(" in module.read_text("utf-8") for module in found)
+        ):
             missing.append(code)
 
     assert missing == []

@@ -97,11 +97,11 @@ DOCUMENTS = {
 }
 
 
-def with_documents(cases: Mapping[str, object]) -> list[ParameterSet]:
-    """Every case on every document; of these a fifth, with every case and every document in it, is not `long`."""
+def with_documents(cases: Mapping[str, object], share: int) -> list[ParameterSet]:
+    """Every case on every document; of these one of `share`, with every case in it, is not `long`."""
     return [
         pytest.param(
-            case, document, id=f"{name}-{kind}", marks=[pytest.mark.long] if (row + column) % 5 else []
+            case, document, id=f"{name}-{kind}", marks=[pytest.mark.long] if (row + column) % share else []
         )
         for row, (name, case) in enumerate(cases.items())
         for column, (kind, document) in enumerate(DOCUMENTS.items())
@@ -121,7 +121,7 @@ SELECTORS = {
 }
 
 
-@pytest.mark.parametrize(("text", "document"), with_documents(SELECTORS))
+@pytest.mark.parametrize(("text", "document"), with_documents(SELECTORS, 5))
 def test_evaluation_ends(text: str, document: str) -> None:
     try:
         value = parse_document(document)
@@ -145,7 +145,7 @@ MUTATIONS = {
 }
 
 
-@pytest.mark.parametrize(("expressions", "document"), with_documents(MUTATIONS))
+@pytest.mark.parametrize(("expressions", "document"), with_documents(MUTATIONS, 10))
 def test_mutation_ends(expressions: list[str], document: str) -> None:
     try:
         changed = apply_mutations(document.encode(), expressions, now_ns=0)

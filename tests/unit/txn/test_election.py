@@ -220,7 +220,7 @@ async def test_a_node_that_only_hears_nothing_does_not_unseat_the_leader() -> No
         assert leader.term() == 1
 
 
-@pytest.mark.parametrize("count", [3, 4, 5])
+@pytest.mark.parametrize("count", [3, pytest.param(4, marks=pytest.mark.long), 5])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2, 3))])
 def test_whatever_happens_at_most_one_leads_in_each_term(count: int, seed: int) -> None:
     run_virtual(partial(live_through_chaos, count, seed))
