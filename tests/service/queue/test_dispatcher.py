@@ -19,7 +19,7 @@ STEPS_MAX = 16  # Loading takes fewer; so each of its steps is tried.
 
 
 class Around:
-    """What a dispatcher needs: its tasks run on, and what lapsed may be delivered again."""
+    """What a dispatcher needs: its tasks run on, and what expired may be delivered again."""
 
     def __init__(self) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
@@ -29,7 +29,7 @@ class Around:
         self.tasks.add(task)
         return task
 
-    def lapsed(self, dispatcher: Dispatcher, entry: Entry) -> bool:
+    def expired(self, dispatcher: Dispatcher, entry: Entry) -> bool:
         return True
 
 

@@ -220,7 +220,7 @@ async def test_a_watch_tells_the_present_state_and_every_change_of_it(queue: Que
 
 async def test_peek_shows_what_would_leave_next_and_takes_nothing(queue: Queue) -> None:
     late = await queue.enqueue(b"late", delay_s=100)
-    lapsed = await queue.enqueue(b"lapsed")
+    expired = await queue.enqueue(b"expired")
     await queue.dequeue(visibility_s=1)
     queue.clock.advance(1)
     urgent = await queue.enqueue(b"urgent", priority=-1)
@@ -229,9 +229,9 @@ async def test_peek_shows_what_would_leave_next_and_takes_nothing(queue: Queue) 
     peeked = await queue.service.peek(ORDERS, 10)
 
     assert [message.message_id for message, _ in peeked] == [
-        message.message_id for message in (urgent, lapsed, ready)
+        message.message_id for message in (urgent, expired, ready)
     ]
-    assert [body.inline for _, body in peeked] == [b"urgent", b"lapsed", b"ready"]
+    assert [body.inline for _, body in peeked] == [b"urgent", b"expired", b"ready"]
     assert late.message_id not in {message.message_id for message, _ in peeked}
     assert (await queue.service.stats(ORDERS)).in_flight == 0
 

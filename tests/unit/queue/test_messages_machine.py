@@ -81,11 +81,11 @@ class Modelled:
     is_enlisted: bool = False
     is_listed: bool = False  # Among the members of its transaction.
 
-    def is_lapsed(self, now_ms: int) -> bool:
+    def has_expired(self, now_ms: int) -> bool:
         return self.place == "taken" and self.expires_at_ms <= now_ms
 
     def is_used_up(self, now_ms: int) -> bool:
-        return self.failures + self.is_lapsed(now_ms) >= self.max_attempts
+        return self.failures + self.has_expired(now_ms) >= self.max_attempts
 
     def free(self, visible_at_ms: int, *, is_failure: bool) -> None:
         self.failures += is_failure
@@ -157,7 +157,7 @@ class MessagesMachine(RuleBasedStateMachine):
     def keep(self, txn_id: str, expires_at_ms: int) -> int:
         last_ms = expires_at_ms
         for one in self.deliveries(txn_id):
-            if not one.is_enlisted and one.is_lapsed(self.now_ms):
+            if not one.is_enlisted and one.has_expired(self.now_ms):
                 one.is_listed = False
                 continue
             one.is_enlisted = True
@@ -176,13 +176,13 @@ class MessagesMachine(RuleBasedStateMachine):
                 one.place = "gone"
                 one.leave()
             else:
-                is_lapsed = one.is_lapsed(now_ms)
-                one.free(one.expires_at_ms if is_lapsed else now_ms, is_failure=is_lapsed)
+                has_expired = one.has_expired(now_ms)
+                one.free(one.expires_at_ms if has_expired else now_ms, is_failure=has_expired)
         self.records.pop(txn_id, None)
         self.decided.add(txn_id)
 
     def may_commit(self, txn_id: str) -> bool:
-        return not any(one.is_lapsed(self.now_ms) for one in self.deliveries(txn_id))
+        return not any(one.has_expired(self.now_ms) for one in self.deliveries(txn_id))
 
     # -- messages in
 
@@ -245,7 +245,7 @@ class MessagesMachine(RuleBasedStateMachine):
         if named:
             last_ms = self.keep(named, expires_at_ms)
             expires_at_ms = self.keep(named, last_ms)
-        expected.failures += expected.is_lapsed(self.now_ms)
+        expected.failures += expected.has_expired(self.now_ms)
         if expected.place == "taken":
             expected.visible_at_ms = expected.expires_at_ms
         expected.place = "taken"
@@ -279,7 +279,7 @@ class MessagesMachine(RuleBasedStateMachine):
             ((one.visible_at_ms if one.place == "ready" else one.expires_at_ms), one.message_id)
             for one in self.messages.values()
             if (one.place == "ready" and one.visible_at_ms <= now_ms)
-            or (one.is_lapsed(now_ms) and not one.is_enlisted and not one.is_used_up(now_ms))
+            or (one.has_expired(now_ms) and not one.is_enlisted and not one.is_used_up(now_ms))
         ]
         return self.messages[min(ready)[1]] if ready else None
 
@@ -295,8 +295,8 @@ class MessagesMachine(RuleBasedStateMachine):
         one = self.taken(pick)
         assert one is not None
         others = [mate for mate in self.deliveries(one.txn_id) if mate is not one]
-        is_held = not wrong and not one.is_lapsed(self.now_ms)
-        is_blocked = one.is_enlisted and any(mate.is_lapsed(self.now_ms) for mate in others)
+        is_held = not wrong and not one.has_expired(self.now_ms)
+        is_blocked = one.is_enlisted and any(mate.has_expired(self.now_ms) for mate in others)
         claim = self.claim_of(one, wrong)
 
         def ack(tx: Transaction) -> None:
@@ -325,10 +325,10 @@ class MessagesMachine(RuleBasedStateMachine):
         try:
             self.run(lambda tx: delivery_rules.nack(tx, order, self.now_ms, self.binding, Changes()))
         except REFUSED:
-            assert is_wrong or one.is_lapsed(self.now_ms)
+            assert is_wrong or one.has_expired(self.now_ms)
             return
         assert not is_wrong
-        assert not one.is_lapsed(self.now_ms)
+        assert not one.has_expired(self.now_ms)
         txn_id, is_enlisted = one.txn_id, one.is_enlisted
         one.free(rules.visible_from_ms(delay_s, self.now_ms), is_failure=intent is NackIntent.FAILURE)
         if is_enlisted:
@@ -345,9 +345,9 @@ class MessagesMachine(RuleBasedStateMachine):
                 lambda tx: delivery_rules.extend(tx, order, 1800, self.now_ms, self.binding, Changes())
             )
         except REFUSED:
-            assert one.is_lapsed(self.now_ms)
+            assert one.has_expired(self.now_ms)
             return
-        assert not one.is_lapsed(self.now_ms)
+        assert not one.has_expired(self.now_ms)
         one.expires_at_ms = end_ms(self.now_ms, seconds)
         assert kept.expires_at_ms == one.expires_at_ms
         if one.is_enlisted:
@@ -386,7 +386,7 @@ class MessagesMachine(RuleBasedStateMachine):
             freeing.end(tx, ORDERS, one.message_id, record, self.now_ms, self.binding, Changes())
 
         self.run(expire)
-        if not one.is_lapsed(self.now_ms):
+        if not one.has_expired(self.now_ms):
             return
         if one.is_enlisted:
             self.end(one.txn_id, Decision.ROLLBACK)

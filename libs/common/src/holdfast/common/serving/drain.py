@@ -119,7 +119,7 @@ class Drain:
 
 
 class Draining(Exception):
-    """The server began to drain while somebody waited."""
+    """The server began to drain while a caller waited."""
 
 
 class Waits:

@@ -23,7 +23,7 @@ class KeyRefusal(HoldfastError):
 
 
 class LeaseRequired(KeyRefusal):
-    """Nobody holds a lease on the key, or somebody else does."""
+    """The caller holds no lease on the key."""
 
     code, status = "lease_required", 403
 
@@ -53,7 +53,7 @@ class TxnMismatch(KeyRefusal):
 
 
 class Waiting(KeyRefusal):
-    """Somebody else holds the lease, and the caller's time to wait is over."""
+    """Another holder has the lease, and the caller's time to wait is over."""
 
     code, status = "waiting", 409
     seen_revision = 0  # At which that lease was written last.

@@ -8,7 +8,7 @@ from holdfast.common.errors import HoldfastError
 from holdfast.queue.layer.delivery import enlistment
 from holdfast.queue.layer.delivery.claims import Claims
 from holdfast.queue.layer.delivery.endings import Endings
-from holdfast.queue.layer.delivery.resolution import Settlements
+from holdfast.queue.layer.delivery.resolution import Resolutions
 from holdfast.queue.layer.delivery.transaction_binding import Dependencies, TransactionBinding
 from holdfast.queue.layer.delivery.transactional_claims import TransactionalClaims
 from holdfast.queue.layer.dispatch.consumers import Consumers
@@ -58,7 +58,7 @@ class QueueService:
         self._binding = binding
         self._clock = clock
         self._endings = Endings(store, clock, binding)
-        self._dispatchers = Dispatchers(store, clock, self._endings.lapsed, limits)
+        self._dispatchers = Dispatchers(store, clock, self._endings.expired, limits)
         self._endings.dispatchers = self._dispatchers
         self._deadlines = Deadlines(store, clock, self._endings)
         self._endings.on_deadline = self._deadlines.told
@@ -68,7 +68,7 @@ class QueueService:
         claims = Claims(store, clock, self._dispatchers, self._endings)
         transactional_claims = TransactionalClaims(store, clock, self._dispatchers, self._endings, binding)
         self._consumers = Consumers(self._dispatchers, claims, transactional_claims, limits)
-        self._settlements = Settlements(store, clock, self._dispatchers, self._endings, binding, limits)
+        self._resolutions = Resolutions(store, clock, self._dispatchers, self._endings, binding, limits)
         self._inspection = Inspection(store, clock, self._dispatchers)
         self._dead_letters = DeadLetters(store, clock, self._endings, binding)
         self._policies = Policies(store, self._dispatchers, limits.visibility_s_max)
@@ -144,27 +144,27 @@ class QueueService:
     # -- what becomes of a delivery
 
     async def ack(self, claim: LeaseClaim) -> Acked:
-        return await self._settlements.ack(claim)
+        return await self._resolutions.ack(claim)
 
     async def ack_many(self, claims: Sequence[LeaseClaim]) -> list[Acked | HoldfastError]:
         """Each for itself: one that is refused does not stop the others."""
-        known = await self._settlements.ack_known(claims)
+        known = await self._resolutions.ack_known(claims)
         if known is not None:
             return list(known)
-        named = [await self._settlements.with_transaction(claim) for claim in claims]
+        named = [await self._resolutions.with_transaction(claim) for claim in claims]
         return [await self._ack_or_refusal(claim) for claim in named]
 
     async def _ack_or_refusal(self, claim: LeaseClaim) -> Acked | HoldfastError:
         try:
-            return await self._settlements.ack(claim)
+            return await self._resolutions.ack(claim)
         except HoldfastError as refusal:
             return refusal
 
     async def nack(self, order: NackOrder) -> Requeued:
-        return await self._settlements.nack(order)
+        return await self._resolutions.nack(order)
 
     async def extend(self, order: ExtendOrder) -> Extended:
-        return await self._settlements.extend(order)
+        return await self._resolutions.extend(order)
 
     # -- looking
 

@@ -53,7 +53,7 @@ class Endings:
         if changes.dead and failpoint.ARMED:
             failpoint.hit("queue.dlq.answer")
 
-    def lapsed(self, queue: Dispatcher, entry: Entry) -> bool:
+    def expired(self, queue: Dispatcher, entry: Entry) -> bool:
         """Whether a message whose lease ran out may simply be delivered again; if not, it is ended soon."""
         if (
             not entry.state.is_enlisted

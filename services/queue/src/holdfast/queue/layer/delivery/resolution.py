@@ -35,7 +35,7 @@ from holdfast.storage.errors import Conflict
 from holdfast.storage.port import Store, Transaction
 
 
-class Settlements:
+class Resolutions:
     """The deliveries of one store."""
 
     def __init__(

@@ -29,7 +29,7 @@ class Surroundings(Protocol):
         """Run it on; the stop of the service waits for it."""
         ...
 
-    def lapsed(self, dispatcher: "Dispatcher", entry: Entry) -> bool:
+    def expired(self, dispatcher: "Dispatcher", entry: Entry) -> bool:
         """The lease ran out. True: it may be delivered again; False: it will be told what became of it."""
         ...
 
@@ -316,7 +316,7 @@ class Dispatcher:
 
     def _advance(self) -> None:
         for entry in self.window.advance(self._clock.now_ms()):
-            if self._surroundings.lapsed(self, entry):
+            if self._surroundings.expired(self, entry):
                 self.window.offer(entry)
 
     # -- time

@@ -25,12 +25,12 @@ class Dispatchers:
         self,
         store: Store,
         clock: SteadyClock,
-        lapsed: Callable[[Dispatcher, Entry], bool],
+        expired: Callable[[Dispatcher, Entry], bool],
         limits: QueueLimits,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._lapsed = lapsed
+        self._expired = expired
         self._limits = limits
         self.by_address: dict[QueueAddress, Dispatcher] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -92,8 +92,8 @@ class Dispatchers:
 
     # -- what a dispatcher needs
 
-    def lapsed(self, dispatcher: Dispatcher, entry: Entry) -> bool:
-        return self._lapsed(dispatcher, entry)
+    def expired(self, dispatcher: Dispatcher, entry: Entry) -> bool:
+        return self._expired(dispatcher, entry)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name="queue")

@@ -155,7 +155,7 @@ class Window:
 
     def advance(self, now_ms: int) -> list[Entry]:
         """Let time pass. Returns those whose lease ran out: they are handed, until `offer`, `add` or `forget`."""
-        lapsed: list[Entry] = []
+        expired: list[Entry] = []
         due = self._due
         while due and due[0][0] <= now_ms:
             entry_due_ms, message_id = heapq.heappop(due)
@@ -166,10 +166,10 @@ class Window:
                 heapq.heappush(due, (entry.due_ms, message_id))
             elif entry.place is Place.OUT:
                 self._lapse(entry)
-                lapsed.append(entry)
+                expired.append(entry)
             else:
                 self._show(entry)
-        return lapsed
+        return expired
 
     def offer(self, entry: Entry) -> None:
         """It was handed out and may leave after all."""

@@ -41,8 +41,8 @@ def is_held(state: MessageState, now_ms: int) -> bool:
 
 def failures(state: MessageState, now_ms: int) -> int:
     """A lease that ran out is a failure, though nobody has written it down yet."""
-    is_lapsed = bool(state.lease_id) and state.expires_at_ms <= now_ms
-    return state.failure_attempts + (1 if is_lapsed else 0)
+    has_expired = bool(state.lease_id) and state.expires_at_ms <= now_ms
+    return state.failure_attempts + (1 if has_expired else 0)
 
 
 def disposition(state: MessageState, now_ms: int) -> Disposition:

@@ -128,18 +128,18 @@ class BatchRoutes:
         return delivered(self.service, await self._single.taken(order))
 
     async def ack(self, request: Request, body: AckBatchRequest) -> Answer:
-        settled = body.messages or []
-        if not settled:
+        resolved = body.messages or []
+        if not resolved:
             raise MissingFields("queue, messages are required")
-        if len(settled) > BATCH_MAX:
+        if len(resolved) > BATCH_MAX:
             raise BatchTooLarge(f"a batch has at most {BATCH_MAX} messages")
-        found = [self._claim(request, body, one) for one in settled]
+        found = [self._claim(request, body, one) for one in resolved]
         claims = [claim for claim in found if isinstance(claim, LeaseClaim)]
         with self._metrics.ack.observed(claims[0].address.namespace if claims else self._namespace_default):
             outcomes = iter(await self.service.ack_many(claims))
         results = [
             _result(one, next(outcomes) if isinstance(claim, LeaseClaim) else claim)
-            for one, claim in zip(settled, found, strict=True)
+            for one, claim in zip(resolved, found, strict=True)
         ]
         acked = sum(1 for result in results if result["acked"])
         return json_answer({"acked": acked, "results": results, "correlation_id": request.correlation_id})

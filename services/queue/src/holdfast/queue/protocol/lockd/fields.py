@@ -241,13 +241,13 @@ def _wait_s(asked_s: int) -> float | None:
 
 
 def claim_of(
-    request: Request, body: QueueBody, settled: Settlement, namespace_default: str, *, needs_etag: bool
+    request: Request, body: QueueBody, resolved: Settlement, namespace_default: str, *, needs_etag: bool
 ) -> LeaseClaim:
     """What names a delivery. Nack and extend go by what the caller saw last, so they need its etag."""
     spelled = spelled_queue(request, body)
-    message_id = (settled.message_id or "").strip()
-    lease_id = (settled.lease_id or "").strip()
-    meta_etag = (settled.meta_etag or "").strip()
+    message_id = (resolved.message_id or "").strip()
+    lease_id = (resolved.lease_id or "").strip()
+    meta_etag = (resolved.meta_etag or "").strip()
     if not (spelled and message_id and lease_id and (meta_etag or not needs_etag)):
         asked = "queue, message_id, lease_id, meta_etag" if needs_etag else "queue, message_id, lease_id"
         raise MissingFields(f"{asked} are required")
@@ -255,15 +255,15 @@ def claim_of(
     queue = queue_name(spelled, InvalidQueueKey)
     if not _is_message_id(message_id):
         raise MessageNotFound("message not found")  # None was ever called that.
-    state_lease_id = (settled.state_lease_id or "").strip()
+    state_lease_id = (resolved.state_lease_id or "").strip()
     return LeaseClaim(
         QueueAddress(namespace, queue),
         message_id,
         lease_id,
-        settled.fencing_token or 0,
-        (settled.txn_id or "").strip(),
+        resolved.fencing_token or 0,
+        (resolved.txn_id or "").strip(),
         meta_etag,
-        StateClaim(state_lease_id, settled.state_fencing_token or 0, (settled.state_etag or "").strip())
+        StateClaim(state_lease_id, resolved.state_fencing_token or 0, (resolved.state_etag or "").strip())
         if state_lease_id
         else None,
     )
