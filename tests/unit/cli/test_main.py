@@ -154,3 +154,11 @@ def test_ctrl_c_is_one_line_and_status_130(monkeypatch: pytest.MonkeyPatch) -> N
     result = CliRunner().invoke(app, ["store"])
 
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize("txn_id", ["", " "])
+def test_an_empty_transaction_is_refused_before_anything_is_sent(txn_id: str) -> None:
+    result = CliRunner().invoke(app, ["queue", "enqueue", "-q", "jobs", "--data", "x", "--txn-id", txn_id])
+
+    assert result.exit_code == 2
+    assert "--txn-id is empty" in result.output

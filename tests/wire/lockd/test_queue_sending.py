@@ -103,13 +103,15 @@ async def test_the_first_name_of_the_transaction_counts(wire: Wire) -> None:
     header = {**MULTIPART, "X-Txn-ID": in_header}
     named = message_body(b"", queue="orders", txn_id=in_meta)
     plain = message_body(b"", queue="orders")
+    blank = message_body(b"", queue="orders", txn_id=" ")
     answers = [
         await wire.post(ENQUEUES[0], named, header, txn_id=in_query),
         await wire.post(ENQUEUES[0], plain, header, txn_id=in_query),
         await wire.post(ENQUEUES[0], plain, header),
+        await wire.post(ENQUEUES[0], blank, header, txn_id=" "),
     ]
 
-    assert [answer.json()["txn_id"] for answer in answers] == [in_meta, in_query, in_header]
+    assert [answer.json()["txn_id"] for answer in answers] == [in_meta, in_query, in_header, in_header]
 
 
 async def test_release_publishes_message_and_document_together(wire: Wire) -> None:

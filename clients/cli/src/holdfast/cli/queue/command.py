@@ -70,12 +70,16 @@ def enqueue(
         int, typer.Option("--priority", min=-128, max=127, help="The lower number leaves first.")
     ] = 0,
     txn_id: Annotated[
-        str,
+        str | None,
         typer.Option("--txn-id", help="Send it with the commit of this transaction; its rollback drops it."),
-    ] = "",
+    ] = None,
     output: Output = OutputFormat.TEXT,
 ) -> None:
     """Send a message, or with --lines many."""
+    if txn_id is not None and not txn_id.strip():
+        raise failure(
+            "--txn-id is empty: an acquire that failed sets no variable; leave it out to send at once", 2
+        )
     sources = [standard_input, file, lines, *(["data"] if data is not None else [])]
     if standard_input not in ("", STANDARD) or len([source for source in sources if source]) > 1:
         raise failure("give one of --data, --file, --lines and -", 2)
@@ -90,10 +94,10 @@ def enqueue(
     )
     with target.client() as client:
         if lines:
-            members = enqueue_lines(target.of(client), lines, like, txn_id)
+            members = enqueue_lines(target.of(client), lines, like, txn_id or "")
             print_members(members, f"enqueued={members['enqueued']}", output)
         else:
-            _enqueue_one(client, target, _payload(data, file or standard_input), like, txn_id, output)
+            _enqueue_one(client, target, _payload(data, file or standard_input), like, txn_id or "", output)
 
 
 def _enqueue_one(

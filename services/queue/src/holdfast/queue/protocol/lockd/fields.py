@@ -160,7 +160,13 @@ def enqueue_order(request: Request, meta: EnqueueMeta, namespace_default: str) -
 
 
 def _sending_txn(request: Request, meta: EnqueueMeta) -> str:
-    txn_id = (meta.txn_id or request.query("txn_id") or request.header(b"x-txn-id") or "").strip()
+    # A blank one is none, and hides no other.
+    txn_id = (
+        (meta.txn_id or "").strip()
+        or (request.query("txn_id") or "").strip()
+        or request.header(b"x-txn-id")
+        or ""
+    )
     if txn_id and not is_xid(txn_id):
         raise InvalidTxn("txn_id is no transaction id: send one that an acquire or a dequeue answered")
     return txn_id

@@ -89,6 +89,7 @@ UNBOUNDED: Final = 1 << 62
 """As the limit of a body: a payload has any size, and streams."""
 
 QUERY: Final = {"queue": "The queue, when the body names none."}
+ENQUEUE_QUERY: Final = {**QUERY, "txn_id": "The transaction that sends it, when `meta` names none."}
 CONSUMER_QUERY: Final = {
     **QUERY,
     "namespace": "Its namespace.",
@@ -152,7 +153,7 @@ class MessageRoutes:
             response_model=EnqueueAnswer,
             errors=ENQUEUE_ERRORS,
             summary="Put a message into a queue: multipart, a part `meta` with JSON and a part `payload` with any bytes.",
-            query_parameters=QUERY,
+            query_parameters=ENQUEUE_QUERY,
             request_headers=ENQUEUE_HEADERS,
             body_limit_bytes=UNBOUNDED,
             admission=PRODUCES,
