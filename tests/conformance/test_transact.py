@@ -265,3 +265,14 @@ async def test_who_follows_a_transaction_is_told_its_revision_once_and_only_of_t
     record = await store.get(b"b")
     assert record is not None
     assert told == [("attempt 2", record.mod_revision)]
+
+
+async def test_in_commit_order_sees_what_was_begun_before_however_large_it_is(store: Store) -> None:
+    batch = Batch(puts={b"k%04d" % number: b"" for number in range(2000)})
+    committing = asyncio.create_task(store.commit(batch))
+    await asyncio.sleep(0)
+
+    record = await store.transact(lambda tx: tx.get(b"k1999"), in_commit_order=True)
+
+    assert record is not None
+    assert await committing == record.mod_revision

@@ -1,6 +1,7 @@
 """A store that is a dict: plain functions run on it at once, without an event loop."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 from holdfast.storage.fetched import RangeRead
@@ -15,6 +16,7 @@ class DictStore:
 
     url = "dict://"
     stamp = NO_STAMP
+    undurable: Mapping[bytes, tuple[int, bytes | None]] = MappingProxyType({})
 
     def __init__(self) -> None:
         self.records: dict[bytes, Record] = {}
@@ -45,7 +47,7 @@ class DictStore:
         return {key: self.records[key] for key in keys if key in self.records}
 
     def range(self, read: RangeRead) -> tuple[list[Record], int]:
-        start, end, limit, reverse = read
+        start, end, limit, reverse, _ = read
         keys = sorted(
             (key for key in self.records if start <= key and (end is None or key < end)), reverse=reverse
         )
@@ -53,6 +55,3 @@ class DictStore:
 
     def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
         """Everything is at hand."""
-
-    def undurable_revision(self, key: bytes) -> int:
-        return 0

@@ -15,11 +15,14 @@ async def next_keys(watch: Watch) -> list[bytes]:
         return [event.key for event in await anext(watch)]
 
 
-async def on_database(url: str, statement: str) -> None:
+async def on_database(url: str, statement: str) -> object:
+    """What a statement returns: the first column of its first row, if it has one."""
     parsed = parse_url(url)
     connection = await asyncpg.connect(parsed.dsn, server_settings={"search_path": parsed.schema})
     try:
-        await connection.execute(statement)
+        if ";" in statement:
+            return await connection.execute(statement)
+        return await connection.fetchval(statement)
     finally:
         await connection.close()
 

@@ -1,6 +1,6 @@
 """A process that commits as fast as it can and tells each acknowledged commit on stdout, until it is killed.
 
-A single writer is synced by the loop, several of them by the journal's thread.
+`python -m tests.system.crash_writer FOLDER WRITERS loop|thread`: who syncs.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from holdfast.storage.port import Batch
 WRITERS = 8
 
 
-async def write(folder: Path, writers: int) -> None:
+async def write(folder: Path, writers: int, syncs_by: str) -> None:
     """Each commit writes two keys with one count, so that a torn one shows."""
     options = StoreOptions(
-        journal_segment_bytes=256 << 10, free_bytes_min=0, loop_syncs_after=0 if writers == 1 else None
+        journal_segment_bytes=256 << 10, free_bytes_min=0, loop_syncs_after=0 if syncs_by == "loop" else None
     )
     async with open_disk(folder, options) as store:
 
@@ -37,4 +37,4 @@ async def write(folder: Path, writers: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(write(Path(sys.argv[1]), int(sys.argv[2])))
+    asyncio.run(write(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))

@@ -31,7 +31,9 @@ async def test_kills_under_load_lose_and_tear_nothing(tmp_path: Path, kills: int
 
     for kill in range(kills):
         writers = WRITERS if kill % 3 else 1
-        acknowledged = run_and_kill(tmp_path, writers, acknowledgements=rng.randint(1, 400))
+        acknowledged = run_and_kill(
+            tmp_path, writers, acknowledgements=rng.randint(1, 400), syncs_by=rng.choice(["loop", "thread"])
+        )
         for line in acknowledged:
             writer, count, revision = map(int, line.split())
             assert count > ledger.get(writer, (0, 0))[0], "a writer went back"
@@ -42,10 +44,10 @@ async def test_kills_under_load_lose_and_tear_nothing(tmp_path: Path, kills: int
     assert len(ledger) == WRITERS
 
 
-def run_and_kill(folder: Path, writers: int, acknowledgements: int) -> list[str]:
+def run_and_kill(folder: Path, writers: int, acknowledgements: int, syncs_by: str = "loop") -> list[str]:
     """Start the writer, read so many acknowledgements, kill it, and return all that it still managed to say."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.system.crash_writer", str(folder), str(writers)],
+        [sys.executable, "-m", "tests.system.crash_writer", str(folder), str(writers), syncs_by],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -106,13 +108,20 @@ async def test_a_power_cut_loses_nothing_acknowledged(tmp_path: Path, after_comm
     assert await lost_by_a_power_cut(tmp_path, after_commits) == []
 
 
+@pytest.mark.parametrize("writers", [1, WRITERS])
 @pytest.mark.parametrize("after_commits", [1, 50, 300])
 async def test_a_power_cut_loses_nothing_that_the_loop_itself_synced(
-    tmp_path: Path, after_commits: int
+    tmp_path: Path, after_commits: int, writers: int
 ) -> None:
     options = replace(OPTIONS, loop_syncs_after=0)
 
-    assert await lost_by_a_power_cut(tmp_path, after_commits, writers_count=1, options=options) == []
+    assert await lost_by_a_power_cut(tmp_path, after_commits, writers_count=writers, options=options) == []
+
+
+@pytest.mark.parametrize("name", ["journal.sync:skip", "commit.answer_before_durable:skip"])
+async def test_a_mutant_of_the_loop_that_syncs_is_caught(tmp_path: Path, name: str) -> None:
+    with failpoint.armed(name):
+        assert await lost_by_a_power_cut(tmp_path, 50, options=replace(OPTIONS, loop_syncs_after=0)) != []
 
 
 async def test_the_mutant_that_skips_the_sync_is_caught(tmp_path: Path) -> None:
@@ -125,14 +134,14 @@ async def test_the_mutant_that_answers_before_the_commit_is_caught(tmp_path: Pat
         assert await lost_by_a_power_cut(tmp_path, 50) != []
 
 
-@pytest.mark.parametrize("writers", [1, WRITERS])
+@pytest.mark.parametrize(("writers", "syncs_by"), [(1, "loop"), (WRITERS, "thread"), (WRITERS, "loop")])
 @pytest.mark.parametrize("step", ["journal.write", "journal.sync", "journal.synced"])
 async def test_a_crash_at_each_step_of_the_journal_keeps_what_was_acknowledged(
-    tmp_path: Path, step: str, writers: int
+    tmp_path: Path, step: str, writers: int, syncs_by: str
 ) -> None:
     process = await asyncio.to_thread(
         subprocess.run,
-        [sys.executable, "-m", "tests.system.crash_writer", str(tmp_path), str(writers)],
+        [sys.executable, "-m", "tests.system.crash_writer", str(tmp_path), str(writers), syncs_by],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "HOLDFAST_FAILPOINT": f"{step}:20*crash"},

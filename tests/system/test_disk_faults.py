@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 
 from holdfast.common import failpoint
 from holdfast.storage.disk import segment
+from holdfast.storage.disk.fsync_policy import SYNCS_AFTER_STALL
+from holdfast.storage.disk.journal import DiskJournal
 from holdfast.storage.disk.store import RECOVERY_LOOK_S, open_disk
 from holdfast.storage.errors import (
     Conflict,
@@ -24,7 +27,7 @@ from holdfast.storage.errors import (
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import ABSENT, Batch, Store, Transaction
 from tests.conformance.interleaving import Commit, before_commits
-from tests.infra.files import BrokenFile, FullFile, GatedFile, UnmarkableFile
+from tests.infra.files import BrokenFile, FullFile, GatedFile, NotedFile, UnmarkableFile
 
 OPTIONS = StoreOptions(journal_segment_bytes=1 << 20, free_bytes_min=0)
 synced_by = pytest.mark.parametrize(
@@ -366,3 +369,65 @@ async def test_what_a_recovery_found_in_the_journal_is_not_lost(tmp_path: Path) 
         await store.commit(Batch(expects={b"a": record.mod_revision}))
         with pytest.raises(Conflict):
             await store.commit(Batch(expects={b"a": first}, puts={b"a": b"3"}))
+
+
+# -- who syncs a turn
+
+
+async def test_what_one_turn_commits_is_synced_once_by_the_loop(tmp_path: Path) -> None:
+    options = replace(OPTIONS, loop_syncs_after=0)
+    async with open_disk(tmp_path, options, file_factory=NotedFile) as store:
+        NotedFile.synced_by.clear()
+
+        revisions = await asyncio.gather(*[store.commit(Batch(puts={b"%d" % n: b""})) for n in range(5)])
+
+    assert revisions == [1, 2, 3, 4, 5]
+    assert NotedFile.synced_by == [threading.get_ident()]
+
+
+async def test_a_large_turn_is_synced_by_the_thread_in_the_same_order(tmp_path: Path) -> None:
+    options = replace(OPTIONS, loop_syncs_after=0)
+    async with open_disk(tmp_path, options, file_factory=NotedFile) as store:
+        NotedFile.synced_by.clear()
+
+        revisions = await asyncio.gather(
+            *[store.commit(Batch(puts={b"%d" % n: bytes(100 << 10)})) for n in range(4)],
+            *[store.commit(Batch(puts={b"small": b"%d" % n})) for n in range(100)],
+        )
+        newest = await store.get(b"small")
+
+    assert revisions == list(range(1, 105))
+    assert newest is not None
+    assert newest.value == b"99"
+    assert threading.get_ident() not in NotedFile.synced_by
+
+
+async def test_a_device_that_becomes_slow_is_left_to_the_thread_and_taken_back(tmp_path: Path) -> None:
+    options = replace(OPTIONS, loop_syncs_after=8)
+    own = threading.get_ident()
+    async with open_disk(tmp_path, options, file_factory=NotedFile) as store:
+        journal = store._journal
+        assert isinstance(journal, DiskJournal)
+
+        async def commits(count: int) -> list[int]:
+            NotedFile.synced_by.clear()
+            for number in range(count):
+                await store.commit(Batch(puts={b"key": b"%d" % number}))
+            return NotedFile.synced_by
+
+        await commits(8)
+        quick = (
+            set(await commits(4)) if journal._fsync_policy.allows_loop else {own}
+        )  # This device may be slow.
+        for _ in range(200):
+            journal._fsync_policy.took(1.0)
+        slow = set(await commits(4))
+        for _ in range(SYNCS_AFTER_STALL):
+            journal._fsync_policy.took(0.0)
+        quick_again = set(await commits(1))
+        last = await store.get(b"key")
+
+    assert quick == quick_again == {own}
+    assert own not in slow
+    assert last is not None
+    assert last.value == b"0"

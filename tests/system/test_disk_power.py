@@ -17,7 +17,7 @@ CUTS = 10
 
 def run_and_cut(folder: Path, acknowledgements: int, failpoints: str = "") -> dict[int, tuple[int, int]]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.system.crash_writer", str(folder / "store"), str(WRITERS)],
+        [sys.executable, "-m", "tests.system.crash_writer", str(folder / "store"), str(WRITERS), "loop"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

@@ -50,7 +50,7 @@ def killed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def kill_writers(folder: Path) -> Killed:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.system.crash_writer", str(folder), str(WRITERS)],
+        [sys.executable, "-m", "tests.system.crash_writer", str(folder), str(WRITERS), "thread"],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "HOLDFAST_FAILPOINT": "journal.release:skip"},
@@ -184,7 +184,7 @@ async def test_a_crash_at_each_step_of_a_rotation_keeps_what_was_acknowledged(
     for _ in range(2):
         process = await asyncio.to_thread(
             subprocess.run,
-            [sys.executable, "-m", "tests.system.crash_writer", str(tmp_path), str(WRITERS)],
+            [sys.executable, "-m", "tests.system.crash_writer", str(tmp_path), str(WRITERS), "loop"],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "HOLDFAST_FAILPOINT": f"{step}:2*crash,journal.release:skip"},

@@ -3,14 +3,14 @@
 import sys
 
 from holdfast.storage.local.engine import MemoryEngine
-from holdfast.storage.local.layout import Change
+from holdfast.storage.local.layout import RecordChange
 from holdfast.storage.local.pending import RECENT_CHANGES_MAX, PendingBatch, PendingBatches
 from holdfast.storage.port import RangeExpectation
 
 
 def commit(pending: PendingBatches, keys: list[bytes]) -> None:
     revision = pending.revision + 1
-    staged = PendingBatch(revision, revision - 1, 0, [Change(key, b"", None) for key in keys], [])
+    staged = PendingBatch(revision, revision - 1, 0, [RecordChange(key, b"", None) for key in keys], [])
     pending.add(staged)
     pending.remove(staged)
 
@@ -38,7 +38,7 @@ def test_of_what_was_written_only_the_keys_are_remembered() -> None:
     pending = PendingBatches(0, MemoryEngine())
     value = bytes(64 << 10)
     held_before = sys.getrefcount(value)
-    staged = PendingBatch(1, 0, 0, [Change(b"k", value, value)], [])
+    staged = PendingBatch(1, 0, 0, [RecordChange(b"k", value, value)], [])
 
     pending.add(staged)
     pending.remove(staged)

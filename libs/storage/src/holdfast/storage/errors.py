@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Self
 
 from holdfast.common.errors import HoldfastError
 
@@ -11,6 +12,12 @@ class StorageError(HoldfastError):
     """Base of the storage errors."""
 
     code, status = "storage_error", 500
+
+    def copy_for_caller(self) -> Self:
+        """The same for one more caller: a traceback grows where an error is raised."""
+        twin = type(self).__new__(type(self), *self.args)
+        twin.__dict__.update(self.__dict__)
+        return twin
 
 
 class Conflict(StorageError):

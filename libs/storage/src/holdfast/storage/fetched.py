@@ -1,6 +1,7 @@
 """What one transaction may read of a remote store, and what it has to ask for first."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from holdfast.storage.errors import Conflict
@@ -16,6 +17,8 @@ class RangeRead(NamedTuple):
     end: bytes | None
     limit: int
     reverse: bool
+    is_expected: bool
+    """The commit checks what was read."""
 
 
 class Missing(Exception):
@@ -44,6 +47,8 @@ class ReadCache(Protocol):
 
     def find(self, key: bytes) -> CachedRecord | None: ...
 
+    def find_range(self, start: bytes, end: bytes | None) -> tuple[list[Record], int] | None: ...
+
     def guesses_absent(self, keys: Sequence[bytes]) -> bool: ...
 
     def doubt(self, keys: Iterable[bytes]) -> None: ...
@@ -56,6 +61,8 @@ class Fetched:
     __slots__ = ("_cache", "_is_renewed", "_sources", "_statements", "_used", "is_kept", "ranges", "records")
 
     stamp = NO_STAMP
+    undurable: Mapping[bytes, tuple[int, bytes | None]] = MappingProxyType({})
+    """What a database shows is durable."""
 
     def __init__(self, cache: ReadCache | None = None) -> None:
         self.is_kept = cache is not None  # What is fetched may be read by later transactions.
@@ -106,7 +113,7 @@ class Fetched:
         return {key: record for key, record in found if record is not None}
 
     def range(self, read: RangeRead) -> tuple[list[Record], int]:
-        if read not in self.ranges:
+        if read not in self.ranges and not self._recall_range(read):
             raise Missing(ranges=[read])
         records, revision, source = self.ranges[read]
         self._used.add(source)
@@ -122,10 +129,6 @@ class Fetched:
         for key in missing:
             self.records[key] = None
             self._sources[key] = _CACHED
-
-    def undurable_revision(self, key: bytes) -> int:
-        """What a database shows is durable."""
-        return 0
 
     def verified(self, expects: Mapping[bytes, int]) -> Conflict | None:
         """One statement has shown all of these again; the first that is not what the function read, if there is one."""
@@ -144,6 +147,7 @@ class Fetched:
         is_cached = cache is not None and self.is_unverified
         if cache is not None and is_cached and lost is not None:
             recalled = [key for key, source in self._sources.items() if source == _CACHED]
+            recalled += [read.start for read, (_, _, source) in self.ranges.items() if source == _CACHED]
             cache.doubt([lost.key] if lost.key in recalled else recalled)
         if not self._is_renewed:
             self.clear()
@@ -163,4 +167,15 @@ class Fetched:
             return False
         self.records[key] = known.record
         self._sources[key] = _CACHED
+        return True
+
+    def _recall_range(self, read: RangeRead) -> bool:
+        """Only what the commit checks: what is cached may be out of date."""
+        if self._cache is None or not read.is_expected:
+            return False
+        known = self._cache.find_range(read.start, read.end)
+        if known is None or len(known[0]) >= read.limit:
+            return False
+        records, revision = known
+        self.ranges[read] = (records[::-1] if read.reverse else records, revision, _CACHED)
         return True

@@ -15,7 +15,7 @@ from typing import Self
 from holdfast.common.backoff import Backoff
 from holdfast.common.logging import get_logger
 from holdfast.storage.errors import StorageError, StoreUnavailable, WatcherTooSlow
-from holdfast.storage.port import Event, Store, Watch
+from holdfast.storage.port import Demand, Event, Store, Watch
 
 _NOTHING = b""  # As both ends of a range: watching it costs no commit anything.
 
@@ -37,17 +37,19 @@ class Follower:
         on_events: Callable[[list[Event]], None],
         resync: Callable[[], Awaitable[None]],
         name: str,
+        demand: Demand | None = None,
     ) -> None:
         self._store = store
         self._bounds = bounds if store.is_shared else (_NOTHING, _NOTHING)
         self._on_events = on_events
         self._resync = resync
+        self._demand = demand
         self._name = name
         self._is_interrupted = False
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        watch = self._store.watch(*self._bounds)
+        watch = self._store.watch(*self._bounds, demand=self._demand, foreign_only=True)
         try:
             await self._resync()
         except BaseException:
@@ -84,7 +86,7 @@ class Follower:
     async def _watch_again(self, after: int | None, backoff: Backoff) -> Watch:
         """Open, and synced unless it goes on where the last one ended."""
         while True:
-            watch = self._store.watch(*self._bounds, after=after)
+            watch = self._store.watch(*self._bounds, after=after, demand=self._demand, foreign_only=True)
             if after is not None:
                 return watch
             try:

@@ -30,9 +30,7 @@ class StoreOptions:
     # Disk: the reserve; with less free space writes are refused with StoreFull.
     free_bytes_min: int = 64 << 20
     group_batches_max: int = 1024  # Batches that share one sync.
-    loop_syncs_after: int | None = (
-        256  # Disk: quick syncs in a row before the loop syncs a lone batch; None: never.
-    )
+    loop_syncs_after: int | None = 64  # Disk: syncs before the loop may sync a turn itself; None: never.
     # PostgreSQL: beyond it nothing is served; 0 serves whatever the clocks say.
     clock_skew_s_max: float = 30.0
     postgres_clock_interval_s: float = 2.0  # How often the database's clock is asked.

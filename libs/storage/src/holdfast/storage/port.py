@@ -40,6 +40,13 @@ class Record(NamedTuple):
     mod_revision: int
     version: int
 
+    @classmethod
+    def after(cls, before: "Record | None", key: bytes, value: bytes, revision: int) -> "Record":
+        """What a put at `revision` makes of the record before it; None: there was none."""
+        if before is None:
+            return cls(key, value, revision, revision, 1)
+        return cls(key, value, before.create_revision, revision, before.version + 1)
+
 
 class Event(NamedTuple):
     """One key changed at one revision. `record` is None for a delete, `previous` None for a create.
@@ -178,6 +185,36 @@ class Snapshot(Protocol):
     def changes(self) -> AsyncIterator[Sequence[Event]]:
         """Pages of the history after `compacted_revision`, oldest first, with previous records."""
         ...
+
+
+class Demand:
+    """Whether callers wait for what a watch tells. A shared store tells at once while they do, and within its poll interval
+    while they do not: telling every process of every commit costs more than the commits."""
+
+    __slots__ = ("_is_active", "_listeners")
+
+    def __init__(self) -> None:
+        self._is_active = False
+        self._listeners: list[Callable[[], None]] = []
+
+    @property
+    def is_active(self) -> bool:
+        return self._is_active
+
+    def set(self, is_active: bool) -> None:
+        if is_active == self._is_active:
+            return
+        self._is_active = is_active
+        if is_active:
+            for listener in self._listeners:
+                listener()
+
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        """Called whenever there is demand after there was none."""
+        self._listeners.append(listener)
+
+    def remove_listener(self, listener: Callable[[], None]) -> None:
+        self._listeners.remove(listener)
 
 
 class Watch(Protocol):
@@ -321,12 +358,17 @@ class Store(Protocol):
         """
         ...
 
-    async def transact(self, fn: Callable[[Transaction], T], *, attempts_max: int = 16) -> T:
+    async def transact(
+        self, fn: Callable[[Transaction], T], *, attempts_max: int = 16, in_commit_order: bool = False
+    ) -> T:
         """Run the plain function `fn` and commit what it buffered; on Conflict run it again, with jitter, up to
         `attempts_max` times.
 
         `fn` must have no other side effect: it also runs again when it reads what a remote store has not fetched yet.
         Raises TransactionContended at the end of the attempts.
+
+        `in_commit_order`: the result is true behind every commit that this process has begun, also one whose caller went
+        away and that is still on its way; without it that holds only for a function that writes.
         """
         ...
 
@@ -335,9 +377,20 @@ class Store(Protocol):
         ...
 
     def watch(
-        self, start: bytes, end: bytes | None, *, after: int | None = None, with_previous: bool = False
+        self,
+        start: bytes,
+        end: bytes | None,
+        *,
+        after: int | None = None,
+        with_previous: bool = False,
+        demand: Demand | None = None,
+        foreign_only: bool = False,
     ) -> Watch:
-        """Events of [start, end) with a revision above `after` (None: from now on)."""
+        """Events of [start, end) with a revision above `after` (None: from now on).
+
+        Without a `demand`, there always is one. With `foreign_only` a shared store may leave out what this process itself
+        committed: the caller knows of that.
+        """
         ...
 
     async def compact(self, revision: int | None = None) -> int:

@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from holdfast.storage.errors import StoreCorrupt
-from holdfast.storage.keys import Element, pack, prefix_range, unpack
+from holdfast.storage.keys import Element, pack, unpack
 from holdfast.storage.port import BlobRef, Record, Store, Transaction, View
 from holdfast.storage.records_pb2 import BlobRef as BlobRefMessage
 
@@ -43,7 +43,8 @@ class Subspace:
 
     def bounds(self, *prefix: Element) -> tuple[bytes, bytes]:
         """The range of all records below this prefix, for a watch or an expectation."""
-        return prefix_range((self.name, *prefix))
+        start = self.key(*prefix)
+        return start + b"\x00", start + b"\xff"  # As `prefix_range` has it.
 
 
 class Table(Subspace, Generic[M]):

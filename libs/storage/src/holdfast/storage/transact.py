@@ -11,7 +11,7 @@ and (2) what it read was true at one moment: by the commit itself, or by a batch
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from holdfast.storage.errors import Conflict, InvalidBatch, TransactionContended
@@ -70,8 +70,9 @@ class Source(Protocol):
         """A remote store raises Missing for those that are not fetched; a local one has nothing to do."""
         ...
 
-    def undurable_revision(self, key: bytes) -> int:
-        """The revision of what `get` shows of this key if it is not durable yet, else 0."""
+    @property
+    def undurable(self) -> Mapping[bytes, tuple[int, bytes | None]]:
+        """The keys of which `get` shows what is not durable yet, each with its revision first."""
         ...
 
 
@@ -111,13 +112,19 @@ class TransactMixin:
         fetched = Fetched()
         return await self._run(fn, self._source(fetched), fetched, attempts_max)
 
-    async def transact(self, fn: Callable[["BufferedTransaction"], T], *, attempts_max: int = 16) -> T:
+    async def transact(
+        self,
+        fn: Callable[["BufferedTransaction"], T],
+        *,
+        attempts_max: int = 16,
+        in_commit_order: bool = False,
+    ) -> T:
         """See `Store.transact`."""
         source = self._local_source
         if source is not None:
-            return await self._run(fn, source, None, attempts_max)
+            return await self._run(fn, source, None, attempts_max, in_commit_order)
         fetched = self._begin()
-        return await self._run(fn, self._source(fetched), fetched, attempts_max)
+        return await self._run(fn, self._source(fetched), fetched, attempts_max, in_commit_order)
 
     async def _run(
         self,
@@ -125,6 +132,7 @@ class TransactMixin:
         source: Source,
         fetched: Fetched | None,
         attempts_max: int,
+        in_commit_order: bool = False,
     ) -> T:
         lost: Conflict | None = None
         attempt = fetches = 0
@@ -151,7 +159,7 @@ class TransactMixin:
                 if lost is None:
                     raise
             else:
-                lost = await self._finish(tx, fetched)
+                lost = await self._finish(tx, fetched, in_commit_order)
                 if lost is None:
                     return result
             if fetched is not None and fetched.start_over(lost):
@@ -161,9 +169,11 @@ class TransactMixin:
                 await asyncio.sleep(random.uniform(0, min(BACKOFF_S_MAX, BACKOFF_S_BASE * 2**attempt)))
         raise TransactionContended(lost.key if lost else b"", attempts_max) from lost
 
-    async def _finish(self, tx: "BufferedTransaction", fetched: Fetched | None) -> Conflict | None:
-        """Commit; the conflict if what was read is no longer so."""
-        if not tx.followers and not tx.has_writes:
+    async def _finish(
+        self, tx: "BufferedTransaction", fetched: Fetched | None, in_commit_order: bool
+    ) -> Conflict | None:
+        """Commit; the conflict if what was read is no longer so. A commit without a write only checks."""
+        if not tx.followers and not tx.has_writes and not in_commit_order:
             return await self._disproof(tx, fetched)
         try:
             if tx.followers:
@@ -232,10 +242,15 @@ class BufferedTransaction:
         return bool(self.batch.puts or self.batch.deletes)
 
     def get(self, key: bytes) -> Record | None:
-        if key in self._seen:
-            return self._seen[key]
-        record = self._source.get(key)
-        self._remember(key, record)
+        seen = self._seen
+        if key in seen:
+            return seen[key]
+        source = self._source
+        # As `_remember` does, without the call: this is the read of every rule.
+        seen[key] = record = source.get(key)
+        self.batch.expects[key] = ABSENT if record is None else record.mod_revision
+        if source.undurable:
+            self._wait_for(key)
         return record
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
@@ -253,7 +268,7 @@ class BufferedTransaction:
         check_range_limit(limit)
         batch = self.batch
         hidden = sum(1 for key in batch.deletes if _within(key, start, end))
-        read = RangeRead(start, end, limit + hidden, reverse)
+        read = RangeRead(start, end, limit + hidden, reverse, expected)
         records, revision = self._source.range(read)
         self.undurable_revision = max(self.undurable_revision, revision)
         if expected:
@@ -290,8 +305,14 @@ class BufferedTransaction:
     def _remember(self, key: bytes, record: Record | None) -> None:
         self._seen[key] = record
         self.batch.expects[key] = ABSENT if record is None else record.mod_revision
-        undurable = self._source.undurable_revision(key)
-        self.undurable_revision = max(self.undurable_revision, undurable)
+        if self._source.undurable:
+            self._wait_for(key)
+
+    def _wait_for(self, key: bytes) -> None:
+        """What is decided may be told when what was read of the key is durable."""
+        undurable = self._source.undurable.get(key)
+        if undurable is not None and undurable[0] > self.undurable_revision:
+            self.undurable_revision = undurable[0]
 
     def _expect_range(self, read: RangeRead, records: list[Record], revision: int) -> None:
         """Only what was seen is expected: a full page says nothing about the keys behind its last one."""

@@ -9,11 +9,12 @@ Publishing only appends to bounded buffers: a watcher never holds up a commit.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import chain
 from typing import NamedTuple, Self
 
 from holdfast.storage.errors import StorageError, StoreClosed, WatcherTooSlow
 from holdfast.storage.keys import next_key
-from holdfast.storage.port import KEY_BYTES_MAX, Event
+from holdfast.storage.port import KEY_BYTES_MAX, Demand, Event
 
 HISTORY_EVENTS_PAGE = 1000
 _END = b"\xff" * (KEY_BYTES_MAX + 1)  # Behind every key.
@@ -32,12 +33,21 @@ History = Callable[[int, int], Awaitable[HistoryPage]]
 class WatchHub:
     """Where a store publishes what became durable, one revision after the other."""
 
-    def __init__(self, history: History, *, buffer_events_max: int, revision: int = 0) -> None:
+    def __init__(
+        self,
+        history: History,
+        *,
+        buffer_events_max: int,
+        revision: int = 0,
+        on_awaited: Callable[[], None] | None = None,
+    ) -> None:
+        self._on_awaited = on_awaited
         self.revision = revision
         self.history = history
         self.buffer_events_max = buffer_events_max
         self.by_key: dict[bytes, list[HubWatch]] = {}
         self._by_range: list[HubWatch] = []
+        self._own_by_range: list[HubWatch] = []  # Those that are told of this process's own commits.
         self.first_watched: bytes = b""
         """No range watch begins before this key, and none covers `last_watched` or a key after it."""
         self.last_watched: bytes = b""
@@ -55,9 +65,24 @@ class WatchHub:
         """Whether a live watch asks for the records before the changes."""
         return self._with_previous > 0
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a caller waits for what a live watch tells."""
+        watches = chain(self._by_range, *self.by_key.values())
+        return any(watch.demand is None or watch.demand.is_active for watch in watches)
+
     def wants(self, key: bytes) -> bool:
         """Whether a live watch is told of this key: an event of any other need not be made."""
         return key in self.by_key or any(watch.covers(key) for watch in self._by_range)
+
+    def wants_own(self, key: bytes) -> bool:
+        """The same of a commit of this process."""
+        return key in self.by_key or any(watch.covers(key) for watch in self._own_by_range)
+
+    def watched_ranges(self) -> tuple[tuple[bytes, bytes], ...]:
+        """What live watches cover."""
+        keys = ((key, next_key(key)) for key in self.by_key)
+        return (*keys, *((watch.start, _END if watch.end is None else watch.end) for watch in self._by_range))
 
     @property
     def watches(self) -> int:
@@ -72,11 +97,13 @@ class WatchHub:
         after: int | None = None,
         with_previous: bool = False,
         floor: int | None = None,
+        demand: Demand | None = None,
+        foreign_only: bool = False,
     ) -> "HubWatch":
         """`floor`: what counts as now when the hub itself may lag behind commits already answered."""
         if after is None:
             after = self.revision if floor is None else max(self.revision, floor)
-        watch = HubWatch(self, start, end, after, with_previous)
+        watch = HubWatch(self, start, end, after, with_previous, demand, foreign_only)
         self._open.add(watch)
         if self._ended is not None:
             watch.fail(self._ended)
@@ -87,13 +114,22 @@ class WatchHub:
     def publish(self, revision: int, events: list[Event]) -> None:
         """Hand over the next revision. Every revision comes exactly once, in order, also one without events; those that no
         live watch wants may be left out."""
+        self._publish(revision, events, self._by_range)
+
+    def publish_own(self, revision: int, events: list[Event]) -> None:
+        """The same of a commit of this process: watches of what others do are left out."""
+        self._publish(revision, events, self._own_by_range)
+
+    def _publish(self, revision: int, events: list[Event], by_range: "list[HubWatch]") -> None:
         assert revision == self.revision + 1, f"revision {revision} published after {self.revision}"
         self.revision = revision
+        if not events:
+            return
         if self.by_key:
             for event in events:
                 for watch in self.by_key.get(event.key, ()):
                     watch.deliver([event])
-        for watch in list(self._by_range):
+        for watch in by_range:  # Replaced, never changed, while this walks over it.
             matching = [event for event in events if watch.covers(event.key)]
             if matching:
                 watch.deliver(matching)
@@ -112,6 +148,12 @@ class WatchHub:
             self.by_key[watch.start] = [*self.by_key.get(watch.start, ()), watch]
         else:
             self._set_ranges([*self._by_range, watch])
+        if self._on_awaited is None:
+            return
+        if watch.demand is not None:
+            watch.demand.add_listener(self._on_awaited)
+        if watch.demand is None or watch.demand.is_active:
+            self._on_awaited()
 
     def detach(self, watch: "HubWatch") -> None:
         self._open.discard(watch)
@@ -121,6 +163,8 @@ class WatchHub:
         if watch.end is not None and watch.end <= watch.start:
             return
         self._with_previous -= watch.with_previous
+        if self._on_awaited is not None and watch.demand is not None:
+            watch.demand.remove_listener(self._on_awaited)
         if watch.end == next_key(watch.start):
             left = [other for other in self.by_key[watch.start] if other is not watch]
             if left:
@@ -132,6 +176,7 @@ class WatchHub:
 
     def _set_ranges(self, watches: "list[HubWatch]") -> None:
         self._by_range = watches
+        self._own_by_range = [watch for watch in watches if not watch.foreign_only]
         self.first_watched = min((watch.start for watch in watches), default=b"")
         self.last_watched = max((_END if watch.end is None else watch.end for watch in watches), default=b"")
 
@@ -153,13 +198,22 @@ class HubWatch:
     """One watcher; the `Watch` of the port."""
 
     def __init__(
-        self, hub: WatchHub, start: bytes, end: bytes | None, after: int, with_previous: bool
+        self,
+        hub: WatchHub,
+        start: bytes,
+        end: bytes | None,
+        after: int,
+        with_previous: bool,
+        demand: Demand | None,
+        foreign_only: bool,
     ) -> None:
         self.start = start
         self.end = end
         self.is_live = False
         self._hub = hub
         self.with_previous = with_previous
+        self.demand = demand
+        self.foreign_only = foreign_only
         self._delivered_revision = after
         self._buffer: list[Event] = []
         self._error: StorageError | None = None

@@ -31,6 +31,7 @@ from holdfast.storage.keys import pack
 from holdfast.storage.port import (
     VALUE_BYTES_MAX,
     Batch,
+    Demand,
     Event,
     Record,
     Snapshot,
@@ -137,6 +138,7 @@ class EncodedStore(TransactMixin):
         self.term_secret = keyring.derived(b"index terms")
         self._inner = inner
         self._values = ValueCodec(codec)
+        self._sealing = asyncio.Lock()
         if inner._local_source is not None:
             self._local_source = EncodedSource(inner._local_source, self._values)
         self._blobs = EncodedBlobStore(inner.blobs, codec)
@@ -204,12 +206,23 @@ class EncodedStore(TransactMixin):
     async def commit(self, batch: Batch) -> int:
         # Before sealing: the limits of the port are on plain values, and a reader takes no larger ones back.
         check_batch(batch)
-        return await self._inner.commit(await self._values.seal_batch(batch) if batch.puts else batch)
+        async with self._sealing:  # A batch that is sealed at once must not overtake one that takes a while.
+            sealed = await self._values.seal_batch(batch) if batch.puts else batch
+        return await self._inner.commit(sealed)
 
     def watch(
-        self, start: bytes, end: bytes | None, *, after: int | None = None, with_previous: bool = False
+        self,
+        start: bytes,
+        end: bytes | None,
+        *,
+        after: int | None = None,
+        with_previous: bool = False,
+        demand: Demand | None = None,
+        foreign_only: bool = False,
     ) -> "EncodedWatch":
-        inner = self._inner.watch(start, end, after=after, with_previous=with_previous)
+        inner = self._inner.watch(
+            start, end, after=after, with_previous=with_previous, demand=demand, foreign_only=foreign_only
+        )
         return EncodedWatch(inner, self._values)
 
     async def compact(self, revision: int | None = None) -> int:
@@ -266,7 +279,7 @@ class EncodedSource:
         self._inner = inner
         self._values = values
         self.prefetch = inner.prefetch
-        self.undurable_revision = inner.undurable_revision
+        self.undurable = inner.undurable
 
     @property
     def stamp(self) -> int:

@@ -1,17 +1,19 @@
 """The journal: staged batches in, one synced record per group out.
 
-One thread does nothing but wait, write, sync and report; everything else happens on the loop. While it syncs, the next
-group gathers, and the thread takes that the moment it is done, without asking the loop. A full segment is followed by
-the next one; the old one is reused once the engine holds all of it without the journal's help.
+While the device is quick, what one turn of the loop has offered is written and synced by the loop itself, because waking a
+thread and being woken by it takes longer than that (`fsync_policy`, docs/decisions/0018). Large groups, the start of the next
+segment and slow devices are left to a thread, which does nothing but wait, write, sync and report. While it syncs, the next
+group gathers. A full segment is followed by the next one; the old one is reused once the engine holds all of it without the
+journal's help.
 
-    offer (loop) → queue → [thread: take group → write → sync] → became_durable (loop)
-                                       └─ on an error: queue dropped, failed (loop)
+    offer → queue ─┬─ [loop, device quick, at most 64 batches: write → sync] ─┬─→ became_durable (loop)
+                   └─ [thread: take group → write → sync] ────────────────────┘
+                                    └─ on an error, either way: queue dropped, failed (loop)
+
+`_file_lock` is held by the one that writes. `_lock` may be taken while it is held; under `_lock` it is only tried.
 
 At rotation the order is: the next segment is made durable, the full one is sealed, the first record goes into the next
 one. `segment` says which states a crash may leave and how a file that lost bytes is told apart from them.
-
-A batch that is alone, on a device that has long been quick, is written and synced by the loop itself, because waking the
-thread and being woken by it takes longer than that (`fsync_policy`, docs/decisions/0008).
 """
 
 import asyncio
@@ -37,6 +39,9 @@ from holdfast.storage.options import StoreOptions
 
 GROUP_BYTES_MAX = 16 << 20
 ROOM_CHECK_S = 0.05
+TURN_BATCHES_ENOUGH = 8
+TURN_BATCHES_MAX = 64  # More than these, or than so many bytes, are written by the thread.
+TURN_BYTES_MAX = 256 << 10
 MARK_AFTER_S = 0.02  # Idle this long, the mark is written: it must not stand in the way of the next commit.
 
 _log = get_logger("storage.backend.core")
@@ -59,14 +64,16 @@ class DiskJournal:
         self._limit = 0  # Where the space for records ends.
         self._offset = 0
         self._revision = 0
-        self._trust = FsyncPolicy(options.loop_syncs_after)
-        self._file_lock = threading.Lock()  # Held by the writer: nearly always the thread.
+        self._fsync_policy = FsyncPolicy(options.loop_syncs_after)
+        self._file_lock = threading.Lock()  # Held by the writer, the thread or the loop.
         self._is_flush_due = False
+        self._gathered = 0  # Batches that were there at the last look of this turn.
         self._is_mark_failing = False
         self._mark_timer: asyncio.TimerHandle | None = None
-        self._lock = threading.Lock()  # Guards the three below, which loop and thread share.
+        self._lock = threading.Lock()  # Guards the five below, which loop and thread share.
         self._queue: list[Queued] = []
         self._is_idle = True
+        self._is_for_thread = False  # What is queued is too much for the loop.
         self._error: StorageError | None = None
         self._is_stopping = False
         self._wake = (
@@ -144,23 +151,31 @@ class DiskJournal:
             self._queue.append((entry, staged))
             if not self._is_idle:
                 return  # The thread looks for more before it rests.
-            if not self._trust.is_earned:
+            if not self._fsync_policy.allows_loop:
                 self._rouse()
                 return
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
         if not self._is_flush_due:
             self._is_flush_due = True
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Callers that were ready too have offered their batches by now: one is written here, more by the thread."""
-        self._is_flush_due = False
+        """The end of a turn: whatever the loop had at hand has offered its batch by now, and all of them are synced together.
+        A sync costs as much as a few requests, so the loop looks for more of them first, as long as some come in."""
         with self._lock:
             queue = self._queue
+            if self._is_idle and self._gathered < len(queue) < TURN_BATCHES_ENOUGH:
+                self._gathered = len(queue)
+                self._loop.call_soon(self._flush)
+                return
+            self._gathered = 0
+            self._is_flush_due = False
             if not self._is_idle or not queue:
                 return
-            # Starting the next segment takes too long for the loop.
-            is_small = len(queue) == 1 and self._offset + segment.room_for(queue[0][0]) <= self._limit
-            if not is_small or not self._file_lock.acquire(blocking=False):
+            if not self._fits_turn(queue) or not self._file_lock.acquire(blocking=False):
+                self._is_for_thread = True
                 self._rouse()
                 return
             self._queue = []
@@ -172,9 +187,18 @@ class DiskJournal:
         finally:
             self._file_lock.release()
         if is_written:
-            self._store.became_durable([queue[0][1]])
+            self._store.became_durable([staged for _, staged in queue])
         if self._mark_timer is None:
             self._mark_timer = self._loop.call_later(MARK_AFTER_S, self._have_mark_left)
+
+    def _fits_turn(self, queue: list[Queued]) -> bool:
+        """Large groups would hold up the loop, and so would the start of the next segment."""
+        size_bytes = sum(segment.room_for(entry) for entry, _ in queue)
+        return (
+            len(queue) <= TURN_BATCHES_MAX
+            and size_bytes <= TURN_BYTES_MAX
+            and self._offset + size_bytes <= self._limit
+        )
 
     def _have_mark_left(self) -> None:
         """The thread leaves the mark when it has rested for a while; so it is woken to rest again."""
@@ -264,7 +288,7 @@ class DiskJournal:
                     self._loop.call_soon_threadsafe(
                         self._store.became_durable, [staged for _, staged in group]
                     )
-            elif self._is_stopping:
+            elif self._is_stopping and not self._queue:
                 self._try_to_leave_mark()
                 return
             elif not self._wake.acquire(timeout=MARK_AFTER_S):
@@ -274,6 +298,13 @@ class DiskJournal:
     def _take(self) -> list[Queued]:
         with self._lock:
             queue = self._queue
+            is_for_loop = self._fsync_policy.allows_loop and not self._is_for_thread and not self._is_stopping
+            if queue and is_for_loop and self._fits_turn(queue):
+                # Else the thread, which always finds more under load, would never give it back.
+                self._is_idle = True
+                self._loop.call_soon_threadsafe(self._flush_soon)
+                return []
+            self._is_for_thread = False
             if (
                 len(queue) <= self._options.group_batches_max
                 and sum(len(entry) for entry, _ in queue) <= GROUP_BYTES_MAX
@@ -291,7 +322,7 @@ class DiskJournal:
             return queue[:count]
 
     def _write_group(self, group: list[Queued]) -> bool:
-        """Whether it is durable now; if not, everybody is told."""
+        """Whether it is durable now; if not, its callers are told."""
         try:
             self._append(group[-1][1].revision, [entry for entry, _ in group])
         except StorageError as error:
@@ -319,7 +350,7 @@ class DiskJournal:
         else:
             began_s = time.perf_counter()
             self._file.pwrite_synced(record, self._offset)
-            self._trust.took(time.perf_counter() - began_s)
+            self._fsync_policy.took(time.perf_counter() - began_s)
         if failpoint.ARMED:
             failpoint.hit("journal.synced")
         self.syncs += 1

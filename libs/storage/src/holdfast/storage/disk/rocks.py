@@ -76,7 +76,7 @@ class RocksEngine:
         return _batch(writes)
 
     def write_prepared(self, prepared: Prepared) -> None:
-        assert isinstance(prepared, WriteBatch), "prepared by another shelf"
+        assert isinstance(prepared, WriteBatch), "prepared by another engine"
         self._write(prepared)
 
     def delete_range(self, start: bytes, end: bytes, also: Sequence[Write]) -> None:

@@ -30,6 +30,7 @@ LEVELS: Final[Mapping[str, str]] = {
     "watches": "Watches that are open.",
     "cache_entries": "PostgreSQL: keys that the cache has.",
     "cache_bytes": "PostgreSQL: bytes that the cache takes.",
+    "cache_ranges": "PostgreSQL: ranges that the cache has in full.",
     "redis_up": "1 while Redis can be reached.",
 }
 

@@ -40,7 +40,7 @@ _LENGTHS2 = Struct(">II")
 _LENGTHS3 = Struct(">III")
 
 
-class Change(NamedTuple):
+class RecordChange(NamedTuple):
     """One key of a batch as it is stored: the new stored record, and the one before."""
 
     key: bytes
@@ -112,7 +112,7 @@ def stored_blobs(stored: bytes | None) -> tuple[str, ...]:
     )
 
 
-def encode_change(at_ms: int, changes: list[Change]) -> bytes:
+def encode_change(at_ms: int, changes: list[RecordChange]) -> bytes:
     parts = [_REVISION.pack(at_ms)]
     for key, stored, previous in changes:
         parts += (
@@ -189,7 +189,7 @@ def _damaged_change(revision: int) -> StoreCorrupt:
     return StoreCorrupt(f"the change of revision {revision} in the history is damaged; restore a backup")
 
 
-def encode_entry(revision: int, after_revision: int, at_ms: int, changes: list[Change]) -> bytes:
+def encode_entry(revision: int, after_revision: int, at_ms: int, changes: list[RecordChange]) -> bytes:
     parts = [_ENTRY.pack(revision, after_revision, at_ms)]
     for key, stored, _ in changes:
         if stored is None:

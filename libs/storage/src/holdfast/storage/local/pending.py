@@ -13,7 +13,7 @@ from holdfast.storage.errors import StorageError, StoreUnavailable
 from holdfast.storage.fetched import RangeRead
 from holdfast.storage.local import layout
 from holdfast.storage.local.engine import ClosedEngine, Engine, Prepared, Write
-from holdfast.storage.local.layout import Change
+from holdfast.storage.local.layout import RecordChange
 from holdfast.storage.port import RangeExpectation, Record
 
 RECENT_REVISIONS_MAX = 4096  # How far back a range expectation can be judged …
@@ -47,12 +47,12 @@ class LatestRecords:
     """
 
     def __init__(self) -> None:
-        self._young: dict[bytes, Kept | None] = {}
+        self.young: dict[bytes, Kept | None] = {}
         self._old: dict[bytes, Kept | None] = {}
         self._young_bytes = 0
 
     def get(self, key: bytes) -> Kept | Unknown | None:
-        kept = self._young.get(key, UNKNOWN)
+        kept = self.young.get(key, UNKNOWN)
         if kept is UNKNOWN:
             kept = self._old.get(key, UNKNOWN)
             if not isinstance(kept, Unknown):
@@ -65,17 +65,17 @@ class LatestRecords:
         elif len(kept.stored) <= VALUE_BYTES_MAX:
             self._young_bytes += ENTRY_BYTES + 2 * len(kept.stored)
         else:
-            self._young.pop(key, None)
+            self.young.pop(key, None)
             self._old.pop(key, None)
             return
-        self._young[key] = kept
+        self.young[key] = kept
         if self._young_bytes > GENERATION_BYTES:
-            self._old, self._young = self._young, {}
+            self._old, self.young = self.young, {}
             self._young_bytes = 0
 
     def clear(self) -> None:
         """Nothing that was remembered is certain any more."""
-        self._young.clear()
+        self.young.clear()
         self._old.clear()
         self._young_bytes = 0
 
@@ -101,7 +101,7 @@ class PendingBatch:
         revision: int,
         after_revision: int,
         at_ms: int,
-        changes: list[Change],
+        changes: list[RecordChange],
         newest: list[tuple[bytes, Kept | None]],
     ) -> None:
         self.revision = revision
@@ -134,7 +134,7 @@ class PendingBatches:
         self.engine = engine
         self._records = LatestRecords()
         self._batches: dict[int, PendingBatch] = {}
-        self._latest: dict[bytes, tuple[int, bytes | None]] = {}
+        self.undurable: dict[bytes, tuple[int, bytes | None]] = {}
         self._recent: deque[tuple[int, list[bytes]]] = deque()
         self._lost: deque[tuple[int, int]] = deque(maxlen=LOST_SPANS_MAX)
         self.stamp = 0  # Another one whenever what transactions see may have changed.
@@ -159,7 +159,7 @@ class PendingBatches:
         self.revision = self.revision_kept = revision
         self.stamp += 1
         self._batches[revision] = staged
-        latest = self._latest
+        latest = self.undurable
         for change in staged.changes:
             latest[change.key] = (revision, change.stored)
         for key, kept in staged.newest:
@@ -180,7 +180,7 @@ class PendingBatches:
         """It is durable and applied now."""
         revision = staged.revision
         del self._batches[revision]
-        latest = self._latest
+        latest = self.undurable
         for change in staged.changes:
             if latest[change.key][0] == revision:
                 del latest[change.key]
@@ -190,7 +190,7 @@ class PendingBatches:
         a lost batch must never meet its revision again."""
         lost = list(self._batches.values())
         self._batches.clear()
-        self._latest.clear()
+        self.undurable.clear()
         self._lost.append((durable_revision, self.revision))
         self.start_at(self.revision + 1)
         self.revision_kept = durable_revision
@@ -215,7 +215,9 @@ class PendingBatches:
     # -- what transactions see: the `Source` of `transact`
 
     def get(self, key: bytes) -> Record | None:
-        kept = self.kept(key)
+        kept = self._records.young.get(key, UNKNOWN)
+        if isinstance(kept, Unknown):
+            kept = self.kept(key)
         return None if kept is None else kept.record
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
@@ -223,7 +225,7 @@ class PendingBatches:
         return {key: kept.record for key, kept in found.items() if kept is not None}
 
     def range(self, read: RangeRead) -> tuple[list[Record], int]:
-        start, end, limit, reverse = read
+        start, end, limit, reverse, _ = read
         staged = self.latest_within(start, end)
         gone = sum(1 for stored in staged.values() if stored is None)
         records = {r.key: r for r in self.durable_range(start, end, limit + gone, reverse=reverse)}
@@ -237,10 +239,6 @@ class PendingBatches:
 
     def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
         """Everything is at hand."""
-
-    def undurable_revision(self, key: bytes) -> int:
-        latest = self._latest.get(key)
-        return 0 if latest is None else latest[0]
 
     def durable_range(
         self, start: bytes, end: bytes | None, limit: int, *, reverse: bool, keys_only: bool = False
@@ -256,7 +254,7 @@ class PendingBatches:
         """The latest state of a key, durable or not."""
         kept = self._records.get(key)
         if isinstance(kept, Unknown):
-            latest = self._latest.get(key)
+            latest = self.undurable.get(key)
             stored = self.engine.get(layout.RECORD + key) if latest is None else latest[1]
             kept = None if stored is None else Kept(layout.decode_stored(key, stored), stored)
             self._records.set(key, kept)
@@ -264,12 +262,12 @@ class PendingBatches:
 
     def latest(self, key: bytes) -> tuple[int, bytes | None] | None:
         """Revision and stored record (None: deleted) of a staged key; None if the key is not staged."""
-        return self._latest.get(key)
+        return self.undurable.get(key)
 
     def latest_within(self, start: bytes, end: bytes | None) -> dict[bytes, bytes | None]:
         return {
             key: stored
-            for key, (_, stored) in self._latest.items()
+            for key, (_, stored) in self.undurable.items()
             if start <= key and (end is None or key < end)
         }
 

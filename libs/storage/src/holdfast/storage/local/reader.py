@@ -14,7 +14,7 @@ from holdfast.storage.local.past import LocalPast
 from holdfast.storage.local.pending import PendingBatch, PendingBatches
 from holdfast.storage.local.snapshot import LocalSnapshot
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import BlobStore, Event, Record, Snapshot, View
+from holdfast.storage.port import BlobStore, Demand, Event, Record, Snapshot, View
 from holdfast.storage.store_clock import StoreClock
 from holdfast.storage.transact import Source, TransactMixin, check_range_limit
 from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
@@ -193,9 +193,17 @@ class LocalReader(TransactMixin):
         return self._engine
 
     def watch(
-        self, start: bytes, end: bytes | None, *, after: int | None = None, with_previous: bool = False
+        self,
+        start: bytes,
+        end: bytes | None,
+        *,
+        after: int | None = None,
+        with_previous: bool = False,
+        demand: Demand | None = None,
+        foreign_only: bool = False,
     ) -> HubWatch:
         self._check_open()
+        # A store of one process tells at once, whoever waits.
         return self._hub.watch(start, end, after=after, with_previous=with_previous)
 
     async def _history(self, after: int, events_limit: int) -> HistoryPage:

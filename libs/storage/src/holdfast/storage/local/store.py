@@ -29,7 +29,7 @@ from holdfast.storage.errors import (
 )
 from holdfast.storage.local import layout
 from holdfast.storage.local.engine import Engine, Write
-from holdfast.storage.local.layout import Change
+from holdfast.storage.local.layout import RecordChange
 from holdfast.storage.local.pending import Kept, PendingBatch
 from holdfast.storage.local.reader import LocalReader
 from holdfast.storage.local.snapshot import restored_writes
@@ -101,11 +101,16 @@ class LocalStore(LocalReader):
         """The revision that must be durable for what the batch expects to be durable."""
         if batch.expect_ranges:
             return self._pending.revision
-        return max(map(self._pending.undurable_revision, batch.expects), default=0)
+        undurable = self._pending.undurable
+        return (
+            max([undurable[key][0] for key in batch.expects if key in undurable], default=0)
+            if undurable
+            else 0
+        )
 
     def _stage(self, batch: Batch) -> PendingBatch:
         revision = self._pending.revision + 1
-        changes: list[Change] = []
+        changes: list[RecordChange] = []
         newest: list[tuple[bytes, Kept | None]] = []
         for key, value in batch.puts.items():
             blobs: tuple[str, ...] = ()
@@ -119,12 +124,12 @@ class LocalStore(LocalReader):
                 _, _, create_revision, _, version = previous.record
                 record = Record(key, value, create_revision, revision, version + 1)
             stored = layout.encode_stored(record, blobs)
-            changes.append(Change(key, stored, None if previous is None else previous.stored))
+            changes.append(RecordChange(key, stored, None if previous is None else previous.stored))
             newest.append((key, Kept(record, stored)))
         for key in batch.deletes:
             previous = self._pending.kept(key)
             if previous is not None:
-                changes.append(Change(key, None, previous.stored))
+                changes.append(RecordChange(key, None, previous.stored))
                 newest.append((key, None))
         self._committed_at_ms = at_ms = self._clock.now_ms()
         return PendingBatch(revision, self._pending.revision_kept, at_ms, changes, newest)
@@ -310,7 +315,9 @@ class LocalStore(LocalReader):
                 f"{self._url}: the journal goes on after revision {entry.after_revision}, "
                 f"the store ends at {self._revision}"
             )
-        changes = [Change(key, stored, self._engine.get(layout.RECORD + key)) for key, stored in entry.puts]
+        changes = [
+            RecordChange(key, stored, self._engine.get(layout.RECORD + key)) for key, stored in entry.puts
+        ]
         writes = engine_writes(entry.revision, entry.at_ms, changes)
         progress = layout.encode_progress(entry.revision, self._compacted_revision)
         self._engine.write([*writes, (layout.META_PROGRESS, progress)])
@@ -334,7 +341,7 @@ class LocalStore(LocalReader):
         self._hub.close()
 
 
-def engine_writes(revision: int, at_ms: int, changes: list[Change]) -> list[Write]:
+def engine_writes(revision: int, at_ms: int, changes: list[RecordChange]) -> list[Write]:
     """Everything a batch changes on the engine but the progress mark."""
     writes: list[Write] = [(layout.change_key(revision), layout.encode_change(at_ms, changes))]
     for key, stored, previous in changes:
@@ -348,7 +355,7 @@ def engine_writes(revision: int, at_ms: int, changes: list[Change]) -> list[Writ
     return writes
 
 
-def released_blobs(changes: list[Change]) -> list[str]:
+def released_blobs(changes: list[RecordChange]) -> list[str]:
     """The blobs that a record of the batch referred to before, and not after it."""
     return [
         blob_id

@@ -30,7 +30,7 @@ _PROGRESS = Table("sys", JanitorProgress)
 _log = get_logger("storage.janitor")
 
 
-class Pace(NamedTuple):
+class JanitorPace(NamedTuple):
     """A pass begins every `interval_s`; `pause_s` lies between two of its pages."""
 
     interval_s: float
@@ -47,7 +47,7 @@ class Janitor:
         bounds: tuple[bytes, bytes],
         visit: Callable[[Sequence[Record]], Awaitable[int]],
         *,
-        pace: Pace,
+        pace: JanitorPace,
         now_ms: Callable[[], int],
     ) -> None:
         self._store = store

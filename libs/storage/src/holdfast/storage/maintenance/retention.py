@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 from holdfast.common.settings import PlaneSettings
-from holdfast.storage.maintenance.janitor import Pace
+from holdfast.storage.maintenance.janitor import JanitorPace
 
 INTERVAL_S_MIN: Final = 60.0
 INTERVAL_S_MAX: Final = 3600.0
@@ -14,7 +14,7 @@ class Retention(NamedTuple):
 
     key_s: float
     document_s: float
-    pace: Pace
+    pace: JanitorPace
 
 
 def retention_of(settings: PlaneSettings) -> Retention:
@@ -25,7 +25,7 @@ def retention_of(settings: PlaneSettings) -> Retention:
     return Retention(
         key_s=key_s,
         document_s=document_s,
-        pace=Pace(
+        pace=JanitorPace(
             interval_s=settings.disk_janitor_interval_s or derived_s,
             pause_s=settings.idle_sweep_operation_delay_s,
         ),

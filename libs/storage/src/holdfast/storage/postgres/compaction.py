@@ -1,4 +1,4 @@
-"""Keeping the tables small: old history, old commit ids, blobs that nothing refers to."""
+"""Keeping the tables small: old history, old commit ids, listeners that are gone, blobs that nothing refers to."""
 
 import asyncio
 import logging
@@ -13,9 +13,10 @@ from holdfast.common.clock import SteadyClock
 from holdfast.storage.errors import StorageError, check_compactable
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.postgres.connection import Connections
-from holdfast.storage.postgres.tables import CHANGES, COMMITS, STORE
+from holdfast.storage.postgres.tables import CHANGES, COMMITS, LISTENERS, STORE
 
 COMMIT_IDS_AGE_S_MAX = 3600.0  # Far longer than any process asks after an outcome.
+LISTENER_SILENT_S_MAX = 60.0  # As in `register_listener`.
 REVISIONS_PER_DELETE = 5_000  # A short transaction each, so that nothing waits long for its locks.
 
 _log = logging.getLogger(__name__)
@@ -40,6 +41,10 @@ class Compactor:
                 await connection.execute(sa.delete(CHANGES).where(CHANGES.c.revision <= upto))
         async with self._connections.use_core() as connection:
             await connection.execute(sa.delete(COMMITS).where(COMMITS.c.commit_id < self._oldest_commit_id()))
+            # Ended without a goodbye: every commit would go on to notify them.
+            await connection.execute(
+                sa.delete(LISTENERS).where(LISTENERS.c.seen_at < self._ago(LISTENER_SILENT_S_MAX))
+            )
         return compacted_revision
 
     async def _advance(self) -> tuple[int, int]:

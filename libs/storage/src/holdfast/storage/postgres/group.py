@@ -132,8 +132,7 @@ class GroupCommitter:
                 self._trouble.began(error)
             for waiting in group:
                 if not waiting.answer.done():
-                    # Each caller its own instance: a traceback grows where an error is raised.
-                    waiting.answer.set_exception(type(error)(error.detail, retry_after_s=error.retry_after_s))
+                    waiting.answer.set_exception(error.copy_for_caller())
             return
         revision, revisions, conflicts, missing_blobs = row
         if self._trouble.error is not None:

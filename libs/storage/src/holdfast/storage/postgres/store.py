@@ -10,7 +10,7 @@ from holdfast.storage.errors import InvalidBatch, StoreReadOnly
 from holdfast.storage.fetched import Fetched, Missing, RangeRead
 from holdfast.storage.hosting.trouble import WriteTrouble
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import Batch, Record, Snapshot, SnapshotRecord
+from holdfast.storage.port import Batch, Demand, Record, Snapshot, SnapshotRecord
 from holdfast.storage.postgres.blob import PostgresBlobs
 from holdfast.storage.postgres.clock import keep_following, open_clock
 from holdfast.storage.postgres.compaction import Compactor, repeat
@@ -21,6 +21,7 @@ from holdfast.storage.postgres.feed.follower import Follower
 from holdfast.storage.postgres.feed.listener import Listener
 from holdfast.storage.postgres.feed.redis_hints import RedisHints, open_redis_hints
 from holdfast.storage.postgres.group import Committed, GroupCommitter
+from holdfast.storage.postgres.group_fetch import GroupFetcher
 from holdfast.storage.postgres.migration import OPEN_RETRY_S, migrate
 from holdfast.storage.postgres.past import PostgresPast
 from holdfast.storage.postgres.snapshot import restore, take_snapshot
@@ -38,11 +39,6 @@ _COLUMNS = "key, value, create_revision, mod_revision, version"
 _KEY_COLUMNS = "key, ''::bytea, create_revision, mod_revision, version"
 _GET = f"SELECT {_COLUMNS} FROM records WHERE key = $1"
 _GET_MANY = f"SELECT {_COLUMNS} FROM records WHERE key = ANY ($1::bytea[])"
-# Also if none of them exists: what is not there is known as of a revision, too.
-_GET_MANY_AT = (
-    "SELECT s.revision, r.key, r.value, r.create_revision, r.mod_revision, r.version "
-    "FROM store s LEFT JOIN records r ON r.key = ANY ($1::bytea[])"
-)
 
 
 def _range_query(*, has_end: bool, reverse: bool, keys_only: bool = False) -> str:
@@ -77,6 +73,7 @@ class PostgresStore(TransactMixin):
         self._redis_hints = redis_hints
         self._clock = clock
         self._compactor = Compactor(connections, clock, options)
+        self._fetcher = GroupFetcher(self._rows)
         self._past = PostgresPast(self._rows, follower.compacted)
         self._blobs = PostgresBlobs(connections, clock)
         self._is_sealed = options.keyring is not None
@@ -181,17 +178,22 @@ class PostgresStore(TransactMixin):
 
     async def _fetch(self, missing: Missing, fetched: Fetched) -> None:
         if missing.keys:
-            rows = await self._rows(_GET_MANY_AT, list(missing.keys))
-            found = {row[1]: Record(*row[1:]) for row in rows if row[1] is not None}
-            records = {key: found.get(key) for key in missing.keys}
+            records, revision = await self._fetcher.fetch(missing.keys)
             fetched.take(records)
             if fetched.is_kept:
-                self._cache.fetched(records, rows[0][0])
+                self._cache.fetched(records, revision)
         for read in missing.ranges:
-            fetched.take_range(read, *await self._fetch_range(read))
+            records_of_range, revision = await self._fetch_range(read)
+            fetched.take_range(read, records_of_range, revision)
+            if fetched.is_kept and read.is_expected and len(records_of_range) < read.limit:
+                self._cache.fetched_range(read.start, read.end, records_of_range, revision)
+
+    async def close_fetches(self) -> None:
+        """No transaction reads any more."""
+        await self._fetcher.close()
 
     async def _fetch_range(self, read: RangeRead) -> tuple[list[Record], int]:
-        start, end, limit, reverse = read
+        start, end, limit, reverse, _ = read
         inner = _range_query(has_end=end is not None, reverse=reverse)
         query = f"SELECT s.revision, r.* FROM store s LEFT JOIN LATERAL ({inner}) r ON true"
         bounds = (start, limit) if end is None else (start, limit, end)
@@ -228,9 +230,18 @@ class PostgresStore(TransactMixin):
     # -- watches
 
     def watch(
-        self, start: bytes, end: bytes | None, *, after: int | None = None, with_previous: bool = False
+        self,
+        start: bytes,
+        end: bytes | None,
+        *,
+        after: int | None = None,
+        with_previous: bool = False,
+        demand: Demand | None = None,
+        foreign_only: bool = False,
     ) -> HubWatch:
-        return self._follower.watch(start, end, after, with_previous=with_previous)
+        return self._follower.watch(
+            start, end, after, with_previous=with_previous, demand=demand, foreign_only=foreign_only
+        )
 
 
 @asynccontextmanager
@@ -256,7 +267,14 @@ async def open_postgres(url: str, options: StoreOptions) -> AsyncGenerator[Postg
         )
         stack.callback(follower.close)
         clock, following = await _open_clock(connections, options, parsed.shown)
-        listener = Listener(connections.lane(), parsed.schema, follower.noticed, clock)
+        listener = Listener(
+            connections.lane(),
+            parsed.schema,
+            clock,
+            on_notice=follower.noticed,
+            is_wanted=lambda: follower.is_awaited,
+        )
+        follower.on_awaited = listener.demand_began
         redis_hints = None
         if options.redis_url is not None:
             redis_hints = await stack.enter_async_context(
@@ -305,6 +323,7 @@ async def open_postgres(url: str, options: StoreOptions) -> AsyncGenerator[Postg
             )
         )
         stack.push_async_callback(committer.close)
+        stack.push_async_callback(store.close_fetches)
         yield store
 
 

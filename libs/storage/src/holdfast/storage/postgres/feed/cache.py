@@ -11,18 +11,17 @@ remembered by revision alone, so that the answer to an old question does not com
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.storage.port import ABSENT, Batch, Record
+from holdfast.storage.postgres.feed.ranges import ENTRY_BYTES, RangeCache
 
 ENTRIES_MAX = 500_000
 CHANGES_MAX = 4096  # Of keys that are not cached: more than pass during any fetch that is worth keeping.
-ENTRY_BYTES = (
-    400  # Of one entry beside its key and its value: the record, both revisions, its place in the order.
-)
 GUESS_AFTER = 8  # Fetches in a row that found no key of a table, before a new one is taken to be absent.
 TABLES_MAX = 256
+RANGES_SHARE = 8  # One part in so many is for ranges.
 
 
 class Known(NamedTuple):
@@ -55,16 +54,18 @@ class RecordCache:
         self._is_following = size_bytes_max > 0
         self._followed_at_s = now_s()
         self._absences = _Absences()
+        self._ranges = RangeCache(size_bytes_max // RANGES_SHARE)
+        self._ranges.told_revision = revision
         self.hits = 0
         self.misses = 0
         self.verified = 0
         self.conflicts = 0
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entries) + len(self._ranges)
 
     def __contains__(self, key: bytes) -> bool:
-        return key in self._entries
+        return key in self._entries or key in self._ranges
 
     def figures(self) -> dict[str, float]:
         return {
@@ -73,7 +74,8 @@ class RecordCache:
             "cache_verified": self.verified,
             "cache_conflicts": self.conflicts,
             "cache_entries": len(self._entries),
-            "cache_bytes": self._size_bytes,
+            "cache_bytes": self._size_bytes + self._ranges.size_bytes,
+            "cache_ranges": len(self._ranges),
         }
 
     # -- what a transaction reads
@@ -92,14 +94,30 @@ class RecordCache:
         self._entries.move_to_end(key)
         return known
 
+    def find_range(self, start: bytes, end: bytes | None) -> tuple[list[Record], int] | None:
+        """All records of the range in order, and the revision as of which they are known."""
+        known = self._ranges.find(start, end)
+        if known is None:
+            self.misses += 1
+        else:
+            self.hits += 1
+        return known
+
+    def record_at(self, key: bytes, mod_revision: int | None) -> Record | None:
+        """The record that was written then, if it is here."""
+        known = self._entries.get(key)
+        record = known.record if known is not None else None
+        return record if record is not None and record.mod_revision == mod_revision else None
+
     def guesses_absent(self, keys: Iterable[bytes]) -> bool:
         """Whether keys that nothing is known of are likely to be new, as those before them in their tables were."""
         return all(map(self._absences.is_likely, keys))
 
     def doubt(self, keys: Iterable[bytes]) -> None:
-        """A commit refused what was read here of one of these keys."""
+        """A commit refused what was read here of one of these keys, or of a range that begins with one."""
         self.conflicts += 1
         for key in keys:
+            self._ranges.drop(key)
             if key in self._entries:
                 self._drop(key)
 
@@ -114,8 +132,16 @@ class RecordCache:
                 self._absences.seen(key, is_absent=record is None)
             self._learn(key, record, revision)
 
+    def fetched_range(
+        self, start: bytes, end: bytes | None, records: Sequence[Record], revision: int
+    ) -> None:
+        """The database says that these are all records of the range, as of `revision`."""
+        if self._is_following:
+            self._ranges.fetched(start, end, records, revision)
+
     def committed(self, batch: Batch, revision: int) -> None:
         """This process has committed the batch: what it expected was so, what it wrote is so."""
+        self._ranges.committed(batch, revision)
         for key, value in batch.puts.items():
             self._learn_put(key, value, batch.expects.get(key), revision)
         for key in batch.deletes:
@@ -129,8 +155,13 @@ class RecordCache:
 
     def changed(self, key: bytes, record: Record | None, revision: int) -> None:
         """The feed tells of a key that is in the cache, or that is watched: the record was read for that anyway, and what
-        one process watches it is likely to decide on, such as the leases that another one granted."""
-        self._learn(key, record, revision)
+        one process watches it is likely to decide on, such as the leases that another one granted; if it reads of that
+        table at all."""
+        self._ranges.changed(key, record, revision)
+        if key in self._entries or self._absences.has_seen(key):
+            self._learn(key, record, revision)
+        else:
+            self.passed(key, revision)
 
     def passed(self, key: bytes, revision: int) -> None:
         """A key changed, and what it is now is not told: for one without an entry that is enough."""
@@ -143,16 +174,11 @@ class RecordCache:
             self._drop(key, revision)
 
     def _learn_put(self, key: bytes, value: bytes, expected: int | None, revision: int) -> None:
-        if expected == ABSENT:
-            self._learn(key, Record(key, value, revision, revision, 1), revision)
-            return
-        known = self._entries.get(key)
-        before = known.record if known is not None else None
-        if before is None or before.mod_revision != expected:
+        before = self.record_at(key, expected)
+        if before is None and expected != ABSENT:
             self.passed(key, revision)  # Its version follows from a record that is not known.
             return
-        record = Record(key, value, before.create_revision, revision, before.version + 1)
-        self._learn(key, record, revision)
+        self._learn(key, Record.after(before, key, value, revision), revision)
 
     def _learn(self, key: bytes, record: Record | None, revision: int) -> None:
         if not self._is_following:
@@ -169,7 +195,10 @@ class RecordCache:
         known = self._entries[key] = Known(record, revision)
         self._entries.move_to_end(key)
         self._size_bytes += _size(key, known)
-        while self._size_bytes > self._size_bytes_max or len(self._entries) > ENTRIES_MAX:
+        while (
+            self._size_bytes > self._size_bytes_max - self._size_bytes_max // RANGES_SHARE
+            or len(self._entries) > ENTRIES_MAX
+        ):
             self._drop(next(iter(self._entries)))
 
     def _drop(self, key: bytes, revision: int = 0) -> None:
@@ -188,23 +217,29 @@ class RecordCache:
 
     # -- how the feed is
 
+    def told(self, revision: int) -> None:
+        """The feed has told of every change up to here."""
+        self._ranges.told_revision = revision
+
     def followed(self, revision: int) -> None:
         """The feed has told everything up to `revision`, and that is where the database is."""
         self._followed_at_s = self._now_s()
         if not self._is_following and self._size_bytes_max > 0:
-            self._floor = revision
+            self._floor = self._ranges.told_revision = revision
             self._is_following = True
 
     def skipped(self, revision: int) -> None:
         """The feed did not tell of the changes up to here, because there was no entry to keep."""
-        assert not self._entries, "entries are kept by events"
+        assert not len(self), "entries are kept by events"
         self._floor = max(self._floor, revision)
+        self._ranges.told_revision = revision
 
     def lost(self) -> None:
         """The feed may have missed changes, or nobody knows when it goes on."""
         self._is_following = False
         self._entries.clear()
         self._changed.clear()
+        self._ranges.clear()
         self._size_bytes = 0
 
 
@@ -213,6 +248,10 @@ class _Absences:
 
     def __init__(self) -> None:
         self._in_a_row: dict[bytes, int] = {}
+
+    def has_seen(self, key: bytes) -> bool:
+        """Whether a key of its table was ever asked for here."""
+        return _table_of(key) in self._in_a_row
 
     def is_likely(self, key: bytes) -> bool:
         return self._in_a_row.get(_table_of(key), 0) >= GUESS_AFTER

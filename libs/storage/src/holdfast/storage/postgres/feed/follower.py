@@ -7,13 +7,14 @@ only of keys that are watched or cached; without any, the newest revision is all
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from holdfast.storage.errors import Compacted, StorageError, StoreCorrupt
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import Event, Record
+from holdfast.storage.port import ABSENT, Batch, Demand, Event, Record
 from holdfast.storage.postgres.connection import Connections, Row
 from holdfast.storage.postgres.fault import READ_RETRY_S, retried
 from holdfast.storage.postgres.feed.cache import RecordCache
@@ -22,6 +23,7 @@ from holdfast.storage.postgres.group import Committed
 from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
 
 PAGE_EVENTS = 1000
+UNAWAITED_PAUSE_S = 0.05
 
 _log = logging.getLogger(__name__)
 
@@ -29,17 +31,27 @@ _REVISION = "SELECT revision FROM store"
 # Whole revisions only: the page ends with the revision of its last row, or where the store is.
 _PAGE = """
 WITH page AS (
-    SELECT s.compacted_revision, coalesce(
+    SELECT s.compacted_revision, s.revision AS newest, coalesce(
         (SELECT revision FROM changes WHERE revision > $1 ORDER BY revision, seq OFFSET $2 LIMIT 1), s.revision
     ) AS revision
     FROM store s
 )
-SELECT p.compacted_revision, p.revision, c.revision, c.key, c.value, c.create_revision, c.version, {previous}
-FROM page p LEFT JOIN changes c ON c.revision > $1 AND c.revision <= p.revision
+SELECT p.compacted_revision, p.newest, p.revision,
+    c.revision, c.key, c.value, c.create_revision, c.version, {previous}
+FROM page p LEFT JOIN changes c ON c.revision > $1 AND c.revision <= p.revision {wanted}
 ORDER BY c.revision, c.seq
 """
-_HISTORY = _PAGE.format(previous="c.prev_value, c.prev_create_revision, c.prev_mod_revision, c.prev_version")
-_HISTORY_WITHOUT_PREVIOUS = _PAGE.format(previous="NULL, NULL, NULL, NULL")
+_PREVIOUS = "c.prev_value, c.prev_create_revision, c.prev_mod_revision, c.prev_version"
+_NO_PREVIOUS = "NULL, NULL, NULL, NULL"
+_WITHIN = "AND EXISTS (SELECT FROM unnest($3::bytea[], $4::bytea[]) AS w(first, last) WHERE c.key >= w.first AND c.key < w.last)"
+_HISTORY = _PAGE.format(previous=_PREVIOUS, wanted="")
+_QUERIES = {
+    (with_previous, is_narrow): _PAGE.format(
+        previous=_PREVIOUS if with_previous else _NO_PREVIOUS, wanted=_WITHIN if is_narrow else ""
+    )
+    for with_previous in (False, True)
+    for is_narrow in (False, True)
+}
 
 
 class _Page(NamedTuple):
@@ -47,6 +59,16 @@ class _Page(NamedTuple):
 
     changes: list[Row]
     revision: int
+    newest: int
+    """Where the store was."""
+
+
+class _Wanted(NamedTuple):
+    """What is asked of the changes."""
+
+    with_previous: bool
+    ranges: tuple[tuple[bytes, bytes], ...] | None
+    """None: all of them."""
 
 
 class Follower:
@@ -65,11 +87,18 @@ class Follower:
         self._cache = cache
         self._poll_interval_s = options.postgres_poll_interval_s
         self._hub = WatchHub(
-            self.history, buffer_events_max=options.watch_buffer_events_max, revision=revision
+            self.history,
+            buffer_events_max=options.watch_buffer_events_max,
+            revision=revision,
+            on_awaited=self._awaited,
         )
+        self.on_awaited: Callable[[], None] = lambda: None
+        """Called when a caller begins to wait for what other processes do."""
         self._committed_revision = revision
         self.compacted_revision = compacted_revision  # The newest that this process has seen.
         self._has_news = asyncio.Event()
+        self._is_hurried = asyncio.Event()
+        self._looked_at_s = 0.0
 
     @property
     def revision(self) -> int:
@@ -77,25 +106,72 @@ class Follower:
         return max(self._committed_revision, self._hub.revision)
 
     @property
+    def is_awaited(self) -> bool:
+        return self._hub.is_awaited
+
+    def _awaited(self) -> None:
+        self._has_news.set()
+        self._is_hurried.set()
+        self.on_awaited()
+
+    @property
     def watches(self) -> int:
         return self._hub.watches
 
-    def watch(self, start: bytes, end: bytes | None, after: int | None, *, with_previous: bool) -> HubWatch:
-        return self._hub.watch(start, end, after=after, with_previous=with_previous, floor=self.revision)
+    def watch(
+        self,
+        start: bytes,
+        end: bytes | None,
+        after: int | None,
+        *,
+        with_previous: bool,
+        demand: Demand | None,
+        foreign_only: bool,
+    ) -> HubWatch:
+        return self._hub.watch(
+            start,
+            end,
+            after=after,
+            with_previous=with_previous,
+            floor=self.revision,
+            demand=demand,
+            foreign_only=foreign_only,
+        )
 
     def committed(self, revision: int, batches: Sequence[Committed]) -> None:
         """This process has committed up to here, and these batches with their revisions last."""
         for batch, at in batches:
+            is_next = at == self._hub.revision + 1  # No other process has committed in between.
+            is_told = is_next and bool(batch.puts or batch.deletes) and self._publish_own(batch, at)
             self._cache.committed(batch, at)
+            if is_told:
+                self._cache.told(at)
         if revision <= self._committed_revision:
             return
         self._committed_revision = revision
-        writes = sum(1 for batch, _ in batches if batch.puts or batch.deletes)
-        is_all_told = self._hub.revision >= revision - writes  # No other process has committed in between.
-        if self._hub.is_watched or (self._cache and not is_all_told):
-            self._has_news.set()
-        elif revision > self._hub.revision:
-            self._skip_to(revision, is_told=is_all_told)
+        if revision > self._hub.revision:
+            if self._needs_events:
+                self._has_news.set()
+            else:
+                self._skip_to(revision)
+
+    def _publish_own(self, batch: Batch, revision: int) -> bool:
+        """Without reading it back, if what it changed is known in full: by what it expected, and by the cache."""
+        events: list[Event] = []
+        for key, value in (*batch.puts.items(), *((key, None) for key in sorted(batch.deletes))):
+            if not self._hub.wants_own(key):
+                continue
+            expected = batch.expects.get(key)
+            previous = None if expected == ABSENT else self._cache.record_at(key, expected)
+            if previous is None and expected != ABSENT:
+                return False
+            if value is not None:
+                record = Record.after(previous, key, value, revision)
+                events.append(Event(revision, key, record, previous))
+            elif previous is not None:
+                events.append(Event(revision, key, None, previous))
+        self._hub.publish_own(revision, events)
+        return True
 
     def restored(self, revision: int) -> None:
         """The store was filled from a snapshot."""
@@ -119,16 +195,16 @@ class Follower:
         page = await self._page(_HISTORY, after, events_limit)
         return HistoryPage([change_event(row) for row in page.changes], page.revision)
 
-    async def _page(self, query: str, after: int, events_limit: int) -> _Page:
+    async def _page(self, query: str, after: int, events_limit: int, *ranges: list[bytes]) -> _Page:
         async def attempt() -> list[Row]:
-            return await hedged_fetch(self._connections, query, after, max(0, events_limit - 1))
+            return await hedged_fetch(self._connections, query, after, max(0, events_limit - 1), *ranges)
 
         rows = await retried(attempt, for_s=READ_RETRY_S)
-        compacted_revision, page_revision = rows[0][0], rows[0][1]
+        compacted_revision, newest, page_revision = rows[0][:3]
         self.compacted(compacted_revision)
         if after < compacted_revision:
             raise Compacted(after, compacted_revision)
-        return _Page([row[2:] for row in rows if row[2] is not None], page_revision)
+        return _Page([row[3:] for row in rows if row[3] is not None], page_revision, newest)
 
     async def run(self) -> None:
         """Look at every hint, and now and then without one. Ends only by cancellation."""
@@ -137,8 +213,21 @@ class Follower:
                 # Not all processes at once.
                 async with asyncio.timeout(self._poll_interval_s * random.uniform(0.8, 1.0)):
                     await self._has_news.wait()
+            self._is_hurried.clear()
+            if (pause_s := self._pause_s()) > 0:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause_s):
+                        await self._is_hurried.wait()
             self._has_news.clear()
             await self._look()
+            self._looked_at_s = time.monotonic()
+
+    def _pause_s(self) -> float:
+        """Until the next look. While no caller in this process waits for what others do, one look takes in what several hints
+        told of: under load every commit of every process is one, and what is cached may be a moment old."""
+        if self._hub.is_awaited:
+            return 0.0
+        return max(0.0, self._looked_at_s + UNAWAITED_PAUSE_S - time.monotonic())
 
     async def _look(self) -> None:
         try:
@@ -154,16 +243,26 @@ class Follower:
             await self._catch_up_unwatched()
             return
         while True:
-            after = self._hub.revision
-            query = _HISTORY if self._hub.wants_previous else _HISTORY_WITHOUT_PREVIOUS
-            page = await self._page(query, after, PAGE_EVENTS)
+            after, wanted = self._hub.revision, self._wanted()
+            query = _QUERIES[wanted.with_previous, wanted.ranges is not None]
+            bounds = (
+                [] if wanted.ranges is None else [list(keys) for keys in zip(*wanted.ranges, strict=True)]
+            )
+            page = await self._page(query, after, PAGE_EVENTS, *bounds)
             self._check_progress(after, page.revision)
-            if self._hub.wants_previous and query is not _HISTORY:
-                continue  # A watch came meanwhile that is owed them.
+            if self._wanted() != wanted:
+                continue  # A watch or a cached record came meanwhile that is owed more.
+            if wanted.ranges is not None:
+                self._cache.skipped(page.revision)
             self._publish(page)
-            if len(page.changes) < PAGE_EVENTS:
+            if page.revision >= page.newest:
                 self._cache.followed(self._hub.revision)
                 return
+
+    def _wanted(self) -> _Wanted:
+        """What is cached may have any key; where nothing is, as in a process that serves other calls than those that write
+        now, the database leaves out what is not watched."""
+        return _Wanted(self._hub.wants_previous, None if self._cache else self._hub.watched_ranges())
 
     @property
     def _needs_events(self) -> bool:
@@ -178,12 +277,11 @@ class Follower:
             self._has_news.set()
             return
         if revision > self._hub.revision:
-            self._skip_to(revision, is_told=False)
+            self._skip_to(revision)
         self._cache.followed(self._hub.revision)
 
-    def _skip_to(self, revision: int, *, is_told: bool) -> None:
-        if not is_told:
-            self._cache.skipped(revision)
+    def _skip_to(self, revision: int) -> None:
+        self._cache.skipped(revision)
         self._hub.skip_to(revision)
 
     def _publish(self, page: _Page) -> None:
@@ -193,6 +291,7 @@ class Follower:
                 events.setdefault(event.revision, []).append(event)
         for revision in range(self._hub.revision + 1, page.revision + 1):
             self._hub.publish(revision, events.get(revision, []))
+        self._cache.told(self._hub.revision)
 
     def _told(self, row: Row) -> Event | None:
         """Tell the cache; the event, if it is watched."""

@@ -1,8 +1,8 @@
 """Reads that find out half-open connections: no answer comes, and no error either.
 
 A database that is slow and one that is cut off look the same from one connection. So a new one is asked the same after a
-while. If that is answered first, all older ones are given up, and the callers that wait on them try again. A slow database
-answers the older question first.
+while. If that is answered and the older one is not, also not a moment later, all older ones are given up, and the callers that
+wait on them try again. A slow database answers the older question first, or together with the newer one.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from holdfast.storage.errors import StorageError
 from holdfast.storage.postgres.connection import Connections, Row
 
 SILENCE_S = 1.0
+GRACE_S = 0.5  # A database that was held up answers all questions at once, in any order.
 
 
 async def hedged_fetch(connections: Connections, query: str, *args: object) -> list[Row]:
@@ -51,6 +52,7 @@ class _Doubt:
         while True:
             with suppress(StorageError):
                 await self._connections.fetch_alone(self._query, *self._args)
+                await asyncio.sleep(GRACE_S)  # `end` comes first if the older one is answered.
                 self._connections.give_up(self._turn_s)
                 return
             await backoff.pause()
