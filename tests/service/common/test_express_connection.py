@@ -66,6 +66,19 @@ async def test_thousands_of_pipelined_requests_are_all_answered(is_express: bool
     assert {status_of(answer) for answer in answers} == {204}
 
 
+async def test_a_long_line_behind_a_request_that_waited_is_answered() -> None:
+    sample = Sample()
+    async with serving(sample) as (_, raw):
+        reader, writer = await raw.connect()
+        writer.write(request("POST", "/v1/wait") + b"GET /v1/find?key=z HTTP/1.1\r\n\r\n" * 400)
+        await sample.entered.wait()
+        sample.released.set()
+        answers = [await asyncio.wait_for(read_answer(reader), 30) for _ in range(401)]
+        writer.close()
+
+    assert {status_of(answer) for answer in answers} == {200}
+
+
 @BOTH_WAYS
 async def test_a_body_is_asked_for_with_100_continue(is_express: bool) -> None:
     head = request("POST", "/v1/echo", ORDER, "Expect: 100-continue")[: -len(ORDER)]

@@ -2,7 +2,6 @@
 
 import io
 import json
-import socket
 import subprocess
 import sys
 import threading
@@ -17,15 +16,13 @@ from holdfast.common.serving.app import build_app, parts_of
 from holdfast.common.telemetry.metrics import Registry
 from holdfast.common.telemetry.setup import Telemetry, setup_telemetry
 from holdfast.common.telemetry.tracing import Span, active_span_ids
+from tests.infra import program
 from tests.infra.otlp_receiver import Receiver, receiving_grpc, receiving_http
 
 
 @pytest.fixture
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return program.free_port()
 
 
 @pytest.fixture

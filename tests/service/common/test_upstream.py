@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.common.upstream.address import parse_address
-from holdfast.common.upstream.connection import Connection
+from holdfast.common.upstream.connection import UpstreamConnection
 from holdfast.common.upstream.errors import (
     UpstreamBroken,
     UpstreamMalformed,
@@ -298,7 +298,7 @@ async def test_whoever_hangs_up_when_the_answer_is_there_leaves_the_next_call_al
         pool = client.peers[0].pool
         release = pool.release
 
-        def hang_up_and_release(connection: Connection) -> None:
+        def hang_up_and_release(connection: UpstreamConnection) -> None:
             asyncio.get_running_loop().call_soon(first.cancel)
             monkeypatch.undo()
             release(connection)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.common.upstream.connection import Connection
+from holdfast.common.upstream.connection import UpstreamConnection
 from holdfast.common.upstream.errors import UpstreamBroken, UpstreamError, UpstreamMalformed, UpstreamTimeout
 from holdfast.common.upstream.limits import UpstreamLimits
 from holdfast.common.upstream.port import RequestStream, UpstreamAnswer
@@ -22,10 +22,10 @@ class FakeKeeper:
         self.released = 0
         self.forgotten = 0
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: UpstreamConnection) -> None:
         self.released += 1
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: UpstreamConnection) -> None:
         self.forgotten += 1
 
 
@@ -35,7 +35,7 @@ class Bench:
     def __init__(self, limits: UpstreamLimits = SMALL) -> None:
         self.keeper = FakeKeeper()
         self.transport = FakeTransport()
-        self.connection = Connection(self.keeper, limits, "http://there")
+        self.connection = UpstreamConnection(self.keeper, limits, "http://there")
         self.connection.connection_made(self.transport)
 
     def begin(

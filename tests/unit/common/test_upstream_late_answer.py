@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.common.upstream.connection import Connection
+from holdfast.common.upstream.connection import UpstreamConnection
 from holdfast.common.upstream.limits import DEFAULT_UPSTREAM_LIMITS
 from holdfast.common.upstream.port import UpstreamAnswer
 
@@ -16,10 +16,10 @@ STREAMED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nlease\r\n
 class Keeper:
     """Where connections go when they are free."""
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: UpstreamConnection) -> None:
         return
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: UpstreamConnection) -> None:
         return
 
 
@@ -43,7 +43,7 @@ class SilentTransport:
 
 @pytest.mark.parametrize("answer", [WHOLE, STREAMED], ids=["whole", "streamed"])
 async def test_an_answer_is_kept_for_a_caller_that_was_cancelled_and_does_not_know_yet(answer: bytes) -> None:
-    connection = Connection(Keeper(), DEFAULT_UPSTREAM_LIMITS, "peer")
+    connection = UpstreamConnection(Keeper(), DEFAULT_UPSTREAM_LIMITS, "peer")
     connection.connection_made(cast(Any, SilentTransport()))
     waiter = connection.begin(b"POST / HTTP/1.1\r\n\r\n", b"", is_head=False, deadline_at_s=None)
 
@@ -56,8 +56,8 @@ async def test_an_answer_is_kept_for_a_caller_that_was_cancelled_and_does_not_kn
     assert late.result().status == 200
 
 
-async def test_an_answer_that_its_caller_has_is_not_kept_for_another_one() -> None:
-    connection = Connection(Keeper(), DEFAULT_UPSTREAM_LIMITS, "peer")
+async def test_an_answer_that_its_caller_has_is_not_kept_copy_for_caller_one() -> None:
+    connection = UpstreamConnection(Keeper(), DEFAULT_UPSTREAM_LIMITS, "peer")
     connection.connection_made(cast(Any, SilentTransport()))
     first = connection.begin(b"POST / HTTP/1.1\r\n\r\n", b"", is_head=False, deadline_at_s=None)
     connection.data_received(WHOLE)

@@ -31,7 +31,7 @@ _PROBE_ANSWER_S: Final = 0.01
 """The lane looks at half-closed connections only now and then; until it does, a waiting client counts as there."""
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """What is true of a connection whatever it is asked. `lane` and `_worker` come from the class that answers."""
 
     lane: Lane

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from holdfast.common.errors import InvalidRequest
-from holdfast.common.express.connection import Connection, Job
+from holdfast.common.express.connection import HttpConnection, Job
 from holdfast.common.express.hang_up import is_peer_gone, reset
 
 
@@ -50,7 +50,7 @@ def _is_last(message: ASGISendEvent) -> bool:
     return message["type"] == "http.response.body" and not message.get("more_body", False)
 
 
-class AsgiConnection(Connection):
+class AsgiConnection(HttpConnection):
     """A connection whose requests go through ASGI where the lane does not take them."""
 
     def _begin_asgi(self) -> None:

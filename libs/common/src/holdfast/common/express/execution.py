@@ -1,10 +1,10 @@
 """The one way a hot request is run, by the lane and by ASGI: admit, validate, handle, turn errors into answers.
 
-On the lane one task per connection runs its requests, and a request that need not wait is done without waking it.
-Making a task and going round the event loop costs as much as the rest of a small request. So the first step of a
-request runs at once, in the name and in the context of the connection's task: `current_task`, timeouts, task groups
-and context variables see that task from the first line on. Only a request that has to wait is handed over to it.
-The requests of a connection share its context: a handler that sets a context variable has to reset it.
+On the lane a connection has one task for all its requests, which is rarely woken: making a task, or scheduling one, costs as
+much as the rest of a small request. So the lane drives the coroutine of a request itself. The first step runs at once, the
+later ones as callbacks of the futures that it waits for, each entered as the connection's task and in its context:
+`current_task`, timeouts, task groups and context variables see that task from the first line on. The requests of a connection
+share its context: a handler that sets a context variable has to reset it.
 """
 
 import asyncio
@@ -128,17 +128,25 @@ Result = TypeVar("Result")
 
 
 class Worker(Generic[Result]):
-    """Runs one piece of work at a time; the caller with the next one waits for the end of the last."""
+    """Runs one piece of work at a time; the caller with the next one waits for the end of the last.
+
+    As long as the work waits for futures, callbacks of these drive it, and its task sleeps: it is only what `current_task` tells.
+    The task itself drives the work once it is cancelled, and work that waits for anything but a future.
+    """
 
     __slots__ = (
         "_context",
         "_handed",
         "_has_started",
-        "_is_ready",
+        "_is_free",
+        "_is_telling",
         "_loop",
+        "_next",
         "_on_cancelled",
         "_on_done",
+        "_outer",
         "_task",
+        "_waiting",
         "_wake",
     )
 
@@ -152,10 +160,14 @@ class Worker(Generic[Result]):
         self._on_cancelled = on_cancelled
         self._loop = loop
         self._context = contextvars.copy_context()
+        self._outer = self._context.copy()  # Of the callbacks, which enter the other one for the work.
         self._task: asyncio.Task[None] | None = None
         self._has_started = False
-        self._is_ready = False
+        self._is_free = True  # The task runs no work itself.
+        self._is_telling = False
+        self._next: Coroutine[Any, None, Result] | None = None
         self._wake: asyncio.Future[None] | None = None
+        self._waiting: tuple[Coroutine[Any, None, Result], asyncio.Future[Any]] | None = None
         self._handed: tuple[Coroutine[Any, None, Result], Any, bool] | None = None
 
     def run(self, work: Coroutine[Any, None, Result]) -> None:
@@ -163,44 +175,84 @@ class Worker(Generic[Result]):
         task = self._task
         if task is None:
             task = self._task = self._loop.create_task(self._run_handed(), context=self._context)
-        if not self._is_ready:
-            self._hand_over(work, None, False)
-            return
-        try:
-            _enter_task(self._loop, task)
-        except RuntimeError:  # Another task is running.
-            self._hand_over(work, None, False)
-            return
-        self._is_ready = False
-        try:
-            waits_for = self._context.run(work.send, None)
-        except StopIteration as stop:
-            self._is_ready = True
-            result = stop.value
-        except asyncio.CancelledError:
-            self._on_cancelled()
-            return
+        if self._is_telling:
+            self._next = work  # `_step` goes on with it: a long line of work must not become a deep stack.
+        elif self._is_free and not task.cancelling():
+            self._step(task, work, False)
         else:
-            self._hand_over(work, waits_for, True)
-            return
-        finally:
-            _leave_task(self._loop, task)
-        self._on_done(result)
+            self._hand_over(work, None, False)
+
+    def _step(self, task: asyncio.Task[None], work: Coroutine[Any, None, Result], has_begun: bool) -> None:
+        """Let the work run until it waits or is done, in the name of the task; then that which its end has brought."""
+        while True:
+            try:
+                _enter_task(self._loop, task)
+            except RuntimeError:  # Another task is running.
+                self._hand_over(work, None, has_begun)
+                return
+            try:
+                waits_for = self._context.run(work.send, None)
+            except StopIteration as stop:
+                result = stop.value
+            except asyncio.CancelledError:
+                self._on_cancelled()
+                return
+            except Exception as error:  # noqa: BLE001 - the edge of the work, as in a task: its connection must not hang
+                self._failed(error)
+                return
+            else:
+                if isinstance(waits_for, asyncio.Future):
+                    waits_for._asyncio_future_blocking = False  # As a task says that it has begun to wait.
+                    self._waiting = work, waits_for
+                    waits_for.add_done_callback(self._go_on, context=self._outer)
+                else:
+                    self._hand_over(work, waits_for, True)
+                return
+            finally:
+                _leave_task(self._loop, task)
+            self._is_telling = True
+            try:
+                self._on_done(result)
+            finally:
+                self._is_telling = False
+            if self._next is None:
+                return
+            work, self._next, has_begun = self._next, None, False
+            if task.cancelling():
+                self._hand_over(work, None, False)
+                return
+
+    def _go_on(self, future: asyncio.Future[Any]) -> None:
+        waiting, task = self._waiting, self._task
+        if waiting is None or waiting[1] is not future or task is None or task.cancelling():
+            return  # The task goes on with it.
+        self._waiting = None
+        self._step(task, waiting[0], True)
 
     def cancel(self) -> None:
         """Cancel what runs, and be of no further use."""
         if self._task is None:
             return
-        self._task.cancel()
-        if not self._has_started and self._handed is not None:  # Then its task will not notice.
+        if self._has_started:
+            self._task.cancel()
+        elif self._handed is None or self._handed[2]:
+            self._loop.call_soon(self._task.cancel)  # A task that has not started would not notice.
+        else:
+            self._task.cancel()
             self._handed[0].close()
             self._handed = None
             self._on_cancelled()
 
     def _hand_over(self, work: Coroutine[Any, None, Result], waits_for: Any, has_begun: bool) -> None:
         self._handed = work, waits_for, has_begun
+        self._is_free = False
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
+
+    def _failed(self, error: Exception) -> None:
+        """The work left by an error that it should have turned into an answer: there will be none."""
+        _log.error("http.worker.failed", exception=error)
+        self._on_cancelled()
 
     async def _run_handed(self) -> None:
         self._has_started = True
@@ -223,22 +275,27 @@ class Worker(Generic[Result]):
         except asyncio.CancelledError:
             self._on_cancelled()
             raise
+        except Exception as failure:  # noqa: BLE001 - as above
+            self._failed(failure)
         finally:
             if self._handed is not None:
                 self._handed[0].close()
 
     async def _wait_for_work(self) -> asyncio.CancelledError | None:
-        """Wait; a cancellation that comes after work was handed over is meant for that work."""
+        """Wait; a cancellation that comes while there is work is meant for that work."""
         self._wake = self._loop.create_future()
-        self._is_ready = True
+        self._is_free = True
         try:
             await self._wake
         except asyncio.CancelledError as error:
+            if self._waiting is not None:
+                self._handed = *self._waiting, True
+                self._waiting = None
             if self._handed is None:
                 raise
             return error
         finally:
-            self._is_ready = False
+            self._is_free = False
             self._wake = None
         return None
 
@@ -247,7 +304,12 @@ class Worker(Generic[Result]):
 def _resume(
     work: Coroutine[Any, None, Result], waits_for: Any, error: BaseException | None
 ) -> Generator[Any, Any, Result]:
-    """Go on with work that was begun elsewhere and waits for a future; `error` is thrown into it first."""
+    """Go on with work that was begun elsewhere and waits for a future; `error` cancels it first, as a task does: what it
+    waits for is cancelled, and only if that is over the work itself."""
+    if isinstance(waits_for, asyncio.Future):
+        waits_for._asyncio_future_blocking = True
+        if error is not None and waits_for.cancel(*error.args[:1]):
+            error = None
     while True:
         value = None
         if error is None:

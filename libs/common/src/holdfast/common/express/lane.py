@@ -11,7 +11,7 @@ from holdfast.common.express.message import Header
 from holdfast.common.express.route import Table
 
 if TYPE_CHECKING:
-    from holdfast.common.express.connection import Connection
+    from holdfast.common.express.connection import HttpConnection
 
 _SWEEP_EVERY_TICKS = 5
 
@@ -41,8 +41,8 @@ class Lane:
         self.common_head = b""
         # One list for ever, changed in place: uvicorn's cycles look at it when they send, not when they begin.
         self.default_headers: list[Header] = []
-        self.connections: set[Connection] = set()
-        self.half_closed: set[Connection] = set()
+        self.connections: set[HttpConnection] = set()
+        self.half_closed: set[HttpConnection] = set()
         self.is_empty = asyncio.Event()
         self._ticks = 0
         self._wall_s = -1
@@ -78,7 +78,7 @@ class Lane:
         if not self.connections:
             self.is_empty.set()
 
-    def forget(self, connection: "Connection") -> None:
+    def forget(self, connection: "HttpConnection") -> None:
         """A connection is over; `is_empty` tells when it was the last of a closing server."""
         self.connections.discard(connection)
         self.half_closed.discard(connection)

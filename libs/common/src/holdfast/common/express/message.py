@@ -98,7 +98,7 @@ class Request:
 
     @property
     def header_lines(self) -> bytes | None:
-        """All headers as they came, one line each, if they came plainly and nobody has taken them apart yet."""
+        """All headers as they came, one line each, if they came plainly and are not parsed yet."""
         return self._headers if isinstance(self._headers, bytes) else None
 
     def peek(self, name: bytes) -> bytes | None:

@@ -48,16 +48,16 @@ _FRAMING: Final = frozenset(
 class Keeper(Protocol):
     """Whose connection it is."""
 
-    def release(self, connection: "Connection") -> None:
+    def release(self, connection: "UpstreamConnection") -> None:
         """The connection is free for the next call."""
         ...
 
-    def forget(self, connection: "Connection") -> None:
+    def forget(self, connection: "UpstreamConnection") -> None:
         """The connection is over."""
         ...
 
 
-class Connection(asyncio.Protocol):
+class UpstreamConnection(asyncio.Protocol):
     """Used by the caller that took it from its keeper, until the answer is complete; then it goes back by itself."""
 
     def __init__(self, keeper: Keeper, limits: UpstreamLimits, peer: str) -> None:

@@ -13,7 +13,7 @@ from holdfast.common.express.message import Header
 from holdfast.common.logging import get_logger
 from holdfast.common.telemetry.metrics import Counter
 from holdfast.common.upstream.address import Address
-from holdfast.common.upstream.connection import Connection
+from holdfast.common.upstream.connection import UpstreamConnection
 from holdfast.common.upstream.errors import UpstreamError, UpstreamUnavailable
 from holdfast.common.upstream.limits import UpstreamLimits
 from holdfast.common.upstream.pool import Pool
@@ -91,7 +91,7 @@ class Peer:
                 on_called_off(answer)
             raise
 
-    async def _take(self, deadline_s: float | None) -> Connection:
+    async def _take(self, deadline_s: float | None) -> UpstreamConnection:
         try:
             async with asyncio.timeout(deadline_s):
                 return await self.pool.take()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import cast
 
 from holdfast.common.upstream.address import Address
-from holdfast.common.upstream.connection import Connection
+from holdfast.common.upstream.connection import UpstreamConnection
 from holdfast.common.upstream.errors import UpstreamUnavailable
 from holdfast.common.upstream.limits import UpstreamLimits
 
@@ -29,10 +29,10 @@ class Pool:
         self._on_unreachable = on_unreachable
         assert tls is not None or not address.is_tls, f"{address.url} needs TLS"
         self._tls = tls if address.is_tls else None
-        self._idle: list[Connection] = []
-        self._open: set[Connection] = set()
+        self._idle: list[UpstreamConnection] = []
+        self._open: set[UpstreamConnection] = set()
         self._connecting = 0
-        self._waiters: deque[asyncio.Future[Connection | None]] = deque()
+        self._waiters: deque[asyncio.Future[UpstreamConnection | None]] = deque()
         self._is_closed = False
         self.now_s = 0.0
         """A coarse clock, moved by `sweep`."""
@@ -45,7 +45,7 @@ class Pool:
     def idle_count(self) -> int:
         return len(self._idle)
 
-    def take_idle(self) -> Connection | None:
+    def take_idle(self) -> UpstreamConnection | None:
         """A warm connection, or None. What rested is looked at first: the other side may have closed it."""
         while self._idle:
             connection = self._idle.pop()
@@ -54,7 +54,7 @@ class Pool:
             connection.close()
         return None
 
-    async def take(self) -> Connection:
+    async def take(self) -> UpstreamConnection:
         """A connection, opened for this call if none is idle; UpstreamUnavailable when there can be none."""
         while (connection := self.take_idle()) is None:
             if len(self._open) + self._connecting < self._limits.connections_max:
@@ -64,11 +64,11 @@ class Pool:
                 return connection
         return connection
 
-    async def _wait(self) -> Connection | None:
+    async def _wait(self) -> UpstreamConnection | None:
         """Wait in line for a connection that is given back, or for room (None) to open another."""
         if len(self._waiters) >= self._limits.waiters_max:
             raise UpstreamUnavailable(f"too many calls wait for {self._address.url}", retry_after_s=1)
-        waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[UpstreamConnection | None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
             async with asyncio.timeout(self._limits.pool_wait_s):
@@ -84,7 +84,7 @@ class Pool:
                 f"no connection to {self._address.url} became free in time", retry_after_s=1
             ) from None
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> UpstreamConnection:
         self._connecting += 1
         try:
             async with asyncio.timeout(self._limits.connect_timeout_s):
@@ -101,10 +101,10 @@ class Pool:
         self._on_unreachable(detail)
         return UpstreamUnavailable(detail, retry_after_s=1)
 
-    async def _open_connection(self) -> Connection:
+    async def _open_connection(self) -> UpstreamConnection:
         address = self._address
         transport, connection = await asyncio.get_running_loop().create_connection(
-            lambda: Connection(self, self._limits, address.url),
+            lambda: UpstreamConnection(self, self._limits, address.url),
             address.host,
             address.port,
             ssl=self._tls,
@@ -119,11 +119,11 @@ class Pool:
 
     # What connections report.
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: UpstreamConnection) -> None:
         connection.idle_since_s = self.now_s
         self._give(connection)
 
-    def _give(self, connection: Connection | None) -> None:
+    def _give(self, connection: UpstreamConnection | None) -> None:
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -136,7 +136,7 @@ class Pool:
         else:
             self._idle.append(connection)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: UpstreamConnection) -> None:
         self._open.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
