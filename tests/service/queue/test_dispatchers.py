@@ -1,5 +1,9 @@
 """The dispatchers of a process: what it keeps of queues has a bound."""
 
+import asyncio
+
+import pytest
+
 from holdfast.queue.layer.dispatch.dispatchers import QUEUES_MAX, Dispatchers
 from holdfast.queue.layer.limits import QueueLimits
 from holdfast.queue.layer.message.types import QueueAddress
@@ -27,3 +31,23 @@ async def test_queues_that_could_not_be_read_are_forgotten_too() -> None:
             continue
 
     assert len(list(dispatchers)) <= QUEUES_MAX
+
+
+async def test_there_is_demand_while_a_queue_is_in_use_and_some_time_longer(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.queue.layer.dispatch.dispatchers.UNUSED_S", 0.02)
+    dispatchers = Dispatchers(queue.store, queue.steady, lambda _, __: True, QueueLimits())
+    seen = [dispatchers.demand.is_active]
+    used = await dispatchers.loaded(QueueAddress("default", "orders"))
+    seen.append(dispatchers.demand.is_active)
+    used.consumers += 1
+    await asyncio.sleep(0.1)
+    seen.append(dispatchers.demand.is_active)
+    used.consumers -= 1
+    async with asyncio.timeout(10):
+        while dispatchers.demand.is_active:  # noqa: ASYNC110 - a timer of its own ends it, and tells of nothing
+            await asyncio.sleep(0.01)
+
+    assert seen == [False, True, True]
+    await dispatchers.close()

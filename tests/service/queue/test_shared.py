@@ -12,6 +12,7 @@ from holdfast.queue.layer.message.records import deadline_bounds
 from holdfast.queue.layer.message.types import Delivery
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.postgres.store import open_postgres
+from tests.infra.held_commits import held_commits
 from tests.service.queue.words import ORDERS, Queue
 
 MESSAGES = 60
@@ -111,6 +112,50 @@ async def test_a_consumer_that_hangs_up_at_any_moment_of_its_claim_keeps_nothing
 
     assert delivery.message.message_id == message.message_id
     assert delivery.message.attempts == 1
+
+
+@pytest.mark.parametrize("with_state", [False, True], ids=["plain", "with-state"])
+async def test_a_claim_whose_commit_ends_after_its_consumer_went_is_given_back(
+    pair: tuple[Queue, Queue], postgres_url: str, with_state: bool
+) -> None:
+    here, _ = pair
+    message = await here.enqueue()
+    async with held_commits(postgres_url) as begun:
+        gone = asyncio.create_task(here.dequeue(wait_s=None, visibility_s=600, with_state=with_state))
+        await begun()
+        gone.cancel()
+        await asyncio.wait([gone])
+        for _ in range(20):  # A look that does not wait for the commit is over by then.
+            await here.store.range(b"", None, limit=1)
+
+    delivery = await asyncio.wait_for(here.dequeue(wait_s=10, with_state=with_state), 30)
+
+    assert delivery.message.message_id == message.message_id
+    assert delivery.message.attempts == 1
+
+
+@pytest.mark.parametrize("has_sent", [True, False], ids=["sent", "unsent"])
+async def test_a_batch_whose_consumer_went_is_given_back_whole(
+    pair: tuple[Queue, Queue], postgres_url: str, monkeypatch: pytest.MonkeyPatch, has_sent: bool
+) -> None:
+    here, _ = pair
+    monkeypatch.setattr("holdfast.queue.layer.delivery.endings.GIVEN_BACK_PER_COMMIT", 4)
+    sent = {(await here.enqueue()).message_id for _ in range(10)}
+    async with held_commits(postgres_url) as begun:
+        blocker = asyncio.create_task(here.enqueue(delay_s=600))
+        if not has_sent:
+            await begun()  # Then the claims wait behind it, and are dropped.
+        gone = asyncio.create_task(here.dequeue_many(wait_s=None, visibility_s=600, count_max=10))
+        await begun()
+        await asyncio.sleep(0.05)
+        gone.cancel()
+        await asyncio.wait([gone])
+    await blocker
+
+    taken = [await asyncio.wait_for(here.dequeue(wait_s=10), 30) for _ in range(10)]
+
+    assert {delivery.message.message_id for delivery in taken} == sent
+    assert {delivery.message.attempts for delivery in taken} == {1}
 
 
 async def test_a_message_whose_process_is_gone_still_ends_at_its_deadline(postgres_url: str) -> None:

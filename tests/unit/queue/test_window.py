@@ -2,7 +2,7 @@
 
 import sys
 
-from holdfast.queue.layer.dispatch.window import Entry, Order, Place, Window
+from holdfast.queue.layer.dispatch.window import Entry, EntryStatus, Order, Window
 from holdfast.queue.layer.records_pb2 import MessageState
 
 
@@ -59,7 +59,7 @@ def test_a_lease_that_ran_out_is_handed_back_and_may_be_offered() -> None:
 
     [entry] = window.advance(50)
 
-    assert (entry.place, window.out) == (Place.HANDED, 0)
+    assert (entry.status, window.out) == (EntryStatus.HANDED, 0)
     assert window.pop() is None
     window.offer(entry)
     assert popped(window) == ["a"]

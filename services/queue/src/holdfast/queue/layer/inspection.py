@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from holdfast.common.clock import SteadyClock, unix_s
 from holdfast.queue.layer.dispatch.dispatcher import Dispatcher
 from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
-from holdfast.queue.layer.dispatch.window import Entry, Order, Place
+from holdfast.queue.layer.dispatch.window import Entry, EntryStatus, Order
 from holdfast.queue.layer.message import rules
 from holdfast.queue.layer.message.records import MESSAGES, READY
 from holdfast.queue.layer.message.rules import Disposition, body_view, message_view
@@ -86,7 +86,7 @@ class Inspection:
         visible = {
             entry.order: entry.state
             for entry in queue.window
-            if entry.place is Place.VISIBLE and entry.state.lease_id and _is_ready(entry.state, now_ms)
+            if entry.status is EntryStatus.VISIBLE and entry.state.lease_id and _is_ready(entry.state, now_ms)
         }
         start, end = READY.bounds(*queue.address)
         count = 0

@@ -1,6 +1,6 @@
 """Claims: a message, its count of deliveries and its lease change hands in one commit.
 
-Who claims knows the record it claims by its revision, so a claim reads nothing; if another claim was faster, the commit
+A claimer knows the record it claims by its revision, so a claim reads nothing; if another claim was faster, the commit
 fails, the record is read again, and the consumer goes on waiting.
 """
 
@@ -13,7 +13,6 @@ from holdfast.common.clock import SteadyClock
 from holdfast.common.ids import new_xid
 from holdfast.queue.layer.delivery.endings import Endings
 from holdfast.queue.layer.dispatch.dispatcher import Dispatcher
-from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
 from holdfast.queue.layer.dispatch.window import Entry
 from holdfast.queue.layer.message import records, rules
 from holdfast.queue.layer.message.records import MESSAGES, Writes
@@ -29,7 +28,7 @@ READ_ENTRIES_MAX = 32
 Carried = list[tuple[Entry, QueueMessage]]
 
 
-class Claim(NamedTuple):
+class PendingClaim(NamedTuple):
     """One message on its way to its consumer."""
 
     entry: Entry
@@ -41,10 +40,9 @@ class Claim(NamedTuple):
 class Claims:
     """Claims without a transaction of the caller's and without state: the ordinary ones."""
 
-    def __init__(self, store: Store, clock: SteadyClock, dispatchers: Dispatchers, endings: Endings) -> None:
+    def __init__(self, store: Store, clock: SteadyClock, endings: Endings) -> None:
         self._store = store
         self._clock = clock
-        self._dispatchers = dispatchers
         self._endings = endings
 
     async def claim(
@@ -54,7 +52,7 @@ class Claims:
         keys = queue.keys
         now_ms = self._clock.now_ms()
         writes = Writes()
-        claims: list[Claim] = []
+        claims: list[PendingClaim] = []
         for entry, message in carried:
             state = rules.claimed(
                 entry.state,
@@ -67,9 +65,13 @@ class Claims:
             )
             writes.expect(entry.key, entry.revision)
             place = records.claim(writes, keys, entry.message_id, entry.key, entry.state, state)
-            claims.append(Claim(entry, place, state, message))
-        if not claims or not await self._commit(queue, writes, claims):
-            return []
+            claims.append(PendingClaim(entry, place, state, message))
+        try:
+            if not claims or not await self._commit(queue, writes, claims):
+                return []
+        except asyncio.CancelledError:
+            self._endings.undo_soon(queue, [(entry, state.lease_id) for entry, _, state, _ in claims])
+            raise
         return [
             delivery_view(queue.address, entry.message_id, message, state)
             for entry, _, state, message in claims
@@ -106,7 +108,7 @@ class Claims:
             carried.append((entry, message))
         return carried
 
-    async def _commit(self, queue: Dispatcher, writes: Writes, claims: Sequence[Claim]) -> bool:
+    async def _commit(self, queue: Dispatcher, writes: Writes, claims: Sequence[PendingClaim]) -> bool:
         if failpoint.ARMED:
             failpoint.hit("queue.claim.commit")
         try:
@@ -114,13 +116,6 @@ class Claims:
         except Conflict:
             await queue.read_again([claim.entry for claim in claims])
             return False
-        except asyncio.CancelledError:
-            # The commit may still happen. Nobody is left to hold what it claims, so it is given back.
-            for entry, _, state, _ in claims:
-                self._dispatchers.spawn(
-                    self._endings.give_back(queue.address, entry.message_id, state.lease_id)
-                )
-            raise
         except StorageError:
             queue.reset()
             raise

@@ -20,6 +20,7 @@ from holdfast.storage.hosting.trouble import warn_unless_told
 from holdfast.storage.port import Record, Store, Transaction
 
 RETRY_S = 1.0
+GIVEN_BACK_PER_COMMIT = 100
 
 _log = get_logger("queue.dispatcher")
 
@@ -122,15 +123,41 @@ class Endings:
 
     async def give_back(self, address: QueueAddress, message_id: str, lease_id: str) -> None:
         """A delivery that was never sent, if it is still the one of this lease."""
+        await self._give_back_all(address, [(message_id, lease_id)])
 
+    async def _give_back_all(self, address: QueueAddress, deliveries: Sequence[tuple[str, str]]) -> None:
         now_ms = self._clock.now_ms()
+        for start in range(0, len(deliveries), GIVEN_BACK_PER_COMMIT):
+            part = deliveries[start : start + GIVEN_BACK_PER_COMMIT]
 
-        def give_back(tx: Transaction) -> None:
-            changes = Changes()
-            freeing.give_back(tx, address, message_id, lease_id, now_ms, self._binding, changes)
-            self.follow(tx, changes)
+            def give_back(tx: Transaction, part: Sequence[tuple[str, str]] = part) -> None:
+                changes = Changes()
+                for message_id, lease_id in part:
+                    freeing.give_back(tx, address, message_id, lease_id, now_ms, self._binding, changes)
+                self.follow(tx, changes)
 
-        await self._store.transact(give_back)
+            await self._store.transact(give_back, in_commit_order=True)
+
+    def undo_soon(self, queue: Dispatcher, claims: Sequence[tuple[Entry, str]]) -> None:
+        """The consumer went away while the commit of these claims was under way. They stay handed out until it is known how
+        that ended: an entry that was offered before would change under the next consumer."""
+        self.dispatchers.spawn(self._undo(queue, claims))
+
+    async def _undo(self, queue: Dispatcher, claims: Sequence[tuple[Entry, str]]) -> None:
+        try:
+            await self._give_back_all(
+                queue.address, [(entry.message_id, lease_id) for entry, lease_id in claims]
+            )
+            # What was given back was told of; the rest was not claimed after all.
+            await queue.read_again(
+                [entry for entry, _ in claims if queue.window.get(entry.message_id) is entry]
+            )
+        except Exception as error:  # noqa: BLE001 - the edge of this task: what is handed out must not stay so
+            if isinstance(error, HoldfastError):
+                warn_unless_told(_log, "queue.give_back.failed", error)
+            else:
+                _log.error("queue.give_back.failed", exception=error)
+            queue.reset()
 
     async def defer(self, queue: Dispatcher, entries: Sequence[Entry], until_ms: int) -> None:
         """Another caller holds what would have to be delivered with them: ready again when that is over."""

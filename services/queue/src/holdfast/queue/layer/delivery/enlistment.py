@@ -64,7 +64,7 @@ def keep(
     changes: Changes,
 ) -> int:
     """The deliveries of the transaction belong to it from now on, also the one that minted its id, and live until
-    then at least; their ETag stays, nobody of them asked for it."""
+    then at least; their ETag stays, because their consumers did not ask for the change."""
     last_ms = 0
     for member in members:
         found = message_of_member(member)

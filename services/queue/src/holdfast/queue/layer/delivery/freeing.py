@@ -1,4 +1,4 @@
-"""The rules of what becomes of a message that is nobody's any more: ready again, a dead letter, or gone.
+"""The rules of what becomes of a message that is no longer held: ready again, a dead letter, or gone.
 
 Plain functions of a storage transaction and the time. What they changed is in `changes`.
 """
@@ -25,7 +25,7 @@ def free(
     binding: TransactionBinding,
     changes: Changes,
 ) -> None:
-    """It was taken and is nobody's now: ready at its time, unless it may not be delivered any more."""
+    """It was taken and is no longer held: ready at its time, unless it may not be delivered any more."""
     place = keys_of(address).taken(message_id)
     disposition = rules.disposition(ready, now_ms)
     if disposition is Disposition.READY:
@@ -131,8 +131,6 @@ def give_back(
     changes: Changes,
 ) -> None:
     """A delivery that was never sent, if it is still the one of this lease."""
-    # Read with its message, so that the store checks both behind a claim that may still be on its way there.
-    tx.get(keys_of(address).message(message_id))
     state = TAKEN.get(tx, *address, message_id)
     if state is not None and state.lease_id == lease_id:
         records.leave(tx, keys_of(address), message_id, state)

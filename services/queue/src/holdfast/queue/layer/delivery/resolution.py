@@ -16,7 +16,7 @@ from holdfast.queue.layer.delivery.endings import Endings
 from holdfast.queue.layer.delivery.rules import Nacked
 from holdfast.queue.layer.delivery.transaction_binding import TransactionBinding
 from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
-from holdfast.queue.layer.dispatch.window import Entry, Place
+from holdfast.queue.layer.dispatch.window import Entry, EntryStatus
 from holdfast.queue.layer.errors import MessageNotFound
 from holdfast.queue.layer.limits import QueueLimits
 from holdfast.queue.layer.message import records, rules
@@ -117,7 +117,7 @@ class Resolutions:
         """What is remembered of the delivery, if that is enough to accept the claim."""
         queue = self._dispatchers.find(claim.address)
         entry = None if queue is None else queue.window.get(claim.message_id)
-        if entry is None or entry.place is not Place.OUT:
+        if entry is None or entry.status is not EntryStatus.OUT:
             return None
         state = entry.state
         is_plain = not (state.is_enlisted or state.has_state or claim.state)

@@ -56,13 +56,13 @@ class TransactionBinding:
         return self._decider.join(tx, txn_id, expires_at_ms, members, message, now_ms)
 
     def decide(self, tx: Transaction, txn_id: str, decision: Decision, now_ms: int) -> None:
-        """For everybody who is still part of the transaction."""
+        """For all members that the transaction still has."""
         members = held_members(tx, txn_id)
         self._decider.decide(tx, txn_id, decision, members, now_ms)
         tx.after_commit(lambda _: self._leaser.freed(_keys_among(members)))
 
     def abandon(self, tx: Transaction, txn_id: str, now_ms: int) -> Callable[[], Awaitable[None]] | None:
-        """Roll back everybody who is still part of the transaction; the rest of it after the commit."""
+        """Roll back all members that the transaction still has; the rest of it after the commit."""
         members = held_members(tx, txn_id)
         rest = self._decider.abandon(tx, txn_id, members, now_ms)
         tx.after_commit(lambda _: self._leaser.freed(_keys_among(members)))

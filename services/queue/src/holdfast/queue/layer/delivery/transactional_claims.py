@@ -1,6 +1,7 @@
 """Claims that bind more than a message: to a transaction of the caller's, or to the lease on its state. One commit too."""
 
 import asyncio
+from collections.abc import Callable
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock, unix_s
@@ -12,7 +13,6 @@ from holdfast.queue.layer.delivery.endings import Endings
 from holdfast.queue.layer.delivery.rules import Ids, Known, Overtaken
 from holdfast.queue.layer.delivery.transaction_binding import TransactionBinding, state_etag
 from holdfast.queue.layer.dispatch.dispatcher import Dispatcher
-from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
 from holdfast.queue.layer.dispatch.window import Entry
 from holdfast.queue.layer.message.rules import delivery_view
 from holdfast.queue.layer.message.types import Delivery, DequeueOrder, StateLease
@@ -29,13 +29,11 @@ class TransactionalClaims:
         self,
         store: Store,
         clock: SteadyClock,
-        dispatchers: Dispatchers,
         endings: Endings,
         binding: TransactionBinding,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._dispatchers = dispatchers
         self._endings = endings
         self._binding = binding
 
@@ -55,20 +53,25 @@ class TransactionalClaims:
                 deliveries.append(self._delivery(queue, entry, message, state, lease))
             return deliveries
 
+        entries = [entry for entry, _ in carried]
+        try:
+            return await self._committed(queue, entries, claim)
+        except asyncio.CancelledError:
+            lease_ids = [minted.lease_id for minted in ids]
+            self._endings.undo_soon(queue, list(zip(entries, lease_ids, strict=True)))
+            raise
+
+    async def _committed(
+        self, queue: Dispatcher, entries: list[Entry], claim: Callable[[Transaction], list[Delivery]]
+    ) -> list[Delivery]:
         if failpoint.ARMED:
             failpoint.hit("queue.claim.commit")
         try:
             deliveries = await self._store.transact(claim)
         except Overtaken:
-            await queue.read_again([entry for entry, _ in carried])
+            await queue.read_again(entries)
         except LeaseHeld as held:
-            await self._endings.defer(queue, [entry for entry, _ in carried], held.expires_at_ms)
-        except asyncio.CancelledError:
-            for (entry, _), minted in zip(carried, ids, strict=True):
-                self._dispatchers.spawn(
-                    self._endings.give_back(queue.address, entry.message_id, minted.lease_id)
-                )
-            raise
+            await self._endings.defer(queue, entries, held.expires_at_ms)
         except StorageError:
             queue.reset()
             raise

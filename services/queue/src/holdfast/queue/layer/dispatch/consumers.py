@@ -16,7 +16,7 @@ from holdfast.queue.layer.message.types import BATCH_MAX, Delivery, DequeueOrder
 
 
 class Consumers:
-    """Everybody who asks this process for messages."""
+    """The consumers that ask this process for messages."""
 
     def __init__(
         self,
@@ -87,17 +87,21 @@ class Consumers:
     async def _claim(self, queue: Dispatcher, entries: list[Entry], order: DequeueOrder) -> list[Delivery]:
         asked_s = order.visibility_s or queue.policy.visibility_s or self._limits.visibility_s_default
         visibility_s = min(asked_s, self._limits.visibility_s_max)
-        is_joint = bool(order.txn_id) or order.with_state
-        claims = self._transactional_claims if is_joint else self._claims
-        handed = entries  # Whatever ends this, what was handed out and not claimed must not be lost.
+        is_transactional = bool(order.txn_id) or order.with_state
+        claims = self._transactional_claims if is_transactional else self._claims
         try:
             carried, surplus = await self._claims.carried(queue, entries)
-            if surplus:
-                handed = [entry for entry, _ in carried]
-                queue.put_back(surplus)
+        except BaseException:  # Whatever ends this, what was handed out and not claimed must not be lost.
+            queue.put_back(entries)
+            raise
+        if surplus:
+            queue.put_back(surplus)
+        try:
             return await claims.claim(queue, carried, order, visibility_s) if carried else []
+        except asyncio.CancelledError:
+            raise  # The claim is undone as soon as its outcome is known.
         except BaseException:
-            queue.put_back(handed)
+            queue.put_back([entry for entry, _ in carried])
             raise
 
 

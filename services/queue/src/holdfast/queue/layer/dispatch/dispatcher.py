@@ -22,7 +22,7 @@ WINDOW_PAGES = 4
 RETRY_S = 1.0
 
 
-class Surroundings(Protocol):
+class DispatcherHost(Protocol):
     """What a dispatcher needs of the service around it."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -52,7 +52,7 @@ class Dispatcher:
         address: QueueAddress,
         store: Store,
         clock: SteadyClock,
-        surroundings: Surroundings,
+        host: DispatcherHost,
         limits: QueueLimits,
     ) -> None:
         self.address = address
@@ -65,10 +65,10 @@ class Dispatcher:
         self._is_shared = store.is_shared
         self._pages = Pages(store, address, limits.page_entries)
         self._clock = clock
-        self._surroundings = surroundings
+        self._host = host
         self._limits = limits
         self._line: dict[Waiter, None] = {}
-        self._pace = Pace(0.0, clock.now_ms())
+        self._rate = DeliveryRate(0.0, clock.now_ms())
         self._loading = asyncio.Lock()
         self._reading = asyncio.Lock()
         self._is_reading_on = False
@@ -112,7 +112,7 @@ class Dispatcher:
         self.is_loaded = False
         forgotten.end_streams()
         if self._line or self.watchers:
-            self._surroundings.spawn(self._load_again())
+            self._host.spawn(self._load_again())
 
     async def _load_again(self) -> None:
         """For the waiting consumers, which would not ask a second time."""
@@ -124,16 +124,17 @@ class Dispatcher:
 
     async def read_again(self, entries: Sequence[Entry]) -> None:
         """Another claim was faster, or the outcome of a commit is unknown: see what became of these."""
+        if not entries:
+            return
+        latest = await self._pages.latest(entries)
         for entry in entries:
-            latest = await self._pages.latest(entry)
             if self.window.get(entry.message_id) is entry:  # Else something newer was told meanwhile.
                 self.window.forget(entry.message_id)
-            if latest is not None:
-                self.tell([latest])
+        self.tell(latest)
 
     def set_policy(self, policy: QueuePolicy) -> None:
         self.policy = policy
-        self._pace = Pace(policy.deliveries_per_s, self._clock.now_ms())
+        self._rate = DeliveryRate(policy.deliveries_per_s, self._clock.now_ms())
 
     async def look_in_store(self) -> bool:
         """Nothing is ready here; another process may have sent what this one was not told of yet. Whether it has."""
@@ -234,7 +235,7 @@ class Dispatcher:
         waiter = Waiter(count_max)
         self._line[waiter] = None
         if not self.is_loaded:
-            self._surroundings.spawn(self._load_again())
+            self._host.spawn(self._load_again())
         self.pump()
         return waiter
 
@@ -274,7 +275,7 @@ class Dispatcher:
     def _read_on_soon(self) -> None:
         if not self._is_reading_on:
             self._is_reading_on = True
-            self._surroundings.spawn(self._read_on())
+            self._host.spawn(self._read_on())
 
     async def _read_on(self) -> None:
         try:
@@ -300,7 +301,7 @@ class Dispatcher:
         if self.policy.is_paused:
             return []
         count_max = min(count_max, self._limits.out_max - self.window.out)
-        allowed = self._pace.allowed(self._clock.now_ms())
+        allowed = self._rate.allowed(self._clock.now_ms())
         if allowed is not None:
             count_max = min(count_max, allowed)
         now_ms = self._clock.now_ms()
@@ -311,12 +312,12 @@ class Dispatcher:
                 break
             entries.append(entry)
         if allowed is not None:
-            self._pace.spend(len(entries))
+            self._rate.spend(len(entries))
         return entries
 
     def _advance(self) -> None:
         for entry in self.window.advance(self._clock.now_ms()):
-            if self._surroundings.expired(self, entry):
+            if self._host.expired(self, entry):
                 self.window.offer(entry)
 
     # -- time
@@ -324,9 +325,9 @@ class Dispatcher:
     def set_timer(self) -> None:
         """Have `pump` called when time makes something ready."""
         due_ms = self.window.next_due_ms(self._clock.now_ms())
-        is_paced = self._pace.allowed(self._clock.now_ms()) == 0
+        is_paced = self._rate.allowed(self._clock.now_ms()) == 0
         if self._line and is_paced and self.window.head() is not None:
-            next_ms = self._pace.next_ms()
+            next_ms = self._rate.next_ms()
             due_ms = next_ms if due_ms is None else min(due_ms, next_ms)
         if due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):
             return  # A timer that comes too early sets the right one.
@@ -351,7 +352,7 @@ class Dispatcher:
             self._timer = None
 
 
-class Pace:
+class DeliveryRate:
     """Pure; the caller brings the time. No rate: no limit."""
 
     def __init__(self, per_s: float, now_ms: int) -> None:

@@ -11,8 +11,9 @@ from holdfast.queue.layer.dispatch.window import Entry
 from holdfast.queue.layer.limits import QueueLimits
 from holdfast.queue.layer.message.types import QueueAddress
 from holdfast.queue.layer.records_pb2 import QueuePolicy
-from holdfast.storage.port import Store
+from holdfast.storage.port import Demand, Store
 
+UNUSED_S = 30.0  # After that a queue at which no consumer waits is as good as unknown to this process.
 QUEUES_MAX = 1024  # Beyond that, queues that nobody waits at are forgotten, and read again when asked for.
 
 _log = get_logger("queue.dispatcher")
@@ -33,6 +34,10 @@ class Dispatchers:
         self._expired = expired
         self._limits = limits
         self.by_address: dict[QueueAddress, Dispatcher] = {}
+        self.demand = Demand()
+        """For what other processes do to queues: there while one is in use here, and some time longer."""
+        self._used_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __iter__(self) -> Iterator[Dispatcher]:
@@ -42,6 +47,7 @@ class Dispatchers:
         return self.by_address.get(address)
 
     async def loaded(self, address: QueueAddress) -> Dispatcher:
+        self._note_use()
         while True:
             queue = self.by_address.get(address) or self._open(address)
             if queue.is_loaded:
@@ -90,6 +96,20 @@ class Dispatchers:
             queue.close()
             del self.by_address[queue.address]
 
+    def _note_use(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._used_s = loop.time()
+        self.demand.set(True)
+        if self._timer is None:
+            self._timer = loop.call_later(UNUSED_S, self._look_whether_used)
+
+    def _look_whether_used(self) -> None:
+        loop = asyncio.get_running_loop()
+        left_s = self._used_s + UNUSED_S - loop.time()
+        is_used = left_s > 0 or not all(queue.is_idle for queue in self)
+        self.demand.set(is_used)
+        self._timer = loop.call_later(max(left_s, UNUSED_S / 2), self._look_whether_used) if is_used else None
+
     # -- what a dispatcher needs
 
     def expired(self, dispatcher: Dispatcher, entry: Entry) -> bool:
@@ -107,6 +127,8 @@ class Dispatchers:
             _log.error("queue.task.failed", exception=error)
 
     async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         for queue in self.by_address.values():
             queue.close()
         for task in list(self._tasks):

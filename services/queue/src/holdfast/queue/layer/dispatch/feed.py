@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.queue.layer.dispatch.dispatcher import Dispatcher
 from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
-from holdfast.queue.layer.dispatch.window import Entry, Place
+from holdfast.queue.layer.dispatch.window import Entry, EntryStatus
 from holdfast.queue.layer.message.records import POLICIES, READY, TAKEN
 from holdfast.queue.layer.message.types import QueueAddress
 from holdfast.queue.layer.records_pb2 import MessageState, QueuePolicy
@@ -40,6 +40,7 @@ class Feed:
                     on_events=partial(self._told, table),
                     resync=self._resync,
                     name=f"queue.feed.{table.name}",
+                    demand=self._dispatchers.demand,
                 )
                 await stack.enter_async_context(follower)
             yield
@@ -72,5 +73,5 @@ def _left(queue: Dispatcher, message_id: str, event: Event) -> None:
     entry = queue.window.get(message_id)
     if entry is None or entry.key != event.key or entry.revision >= event.revision:
         return
-    if entry.place is not Place.HANDED:  # The consumer that was handed it finds out by its own commit.
+    if entry.status is not EntryStatus.HANDED:  # The consumer that was handed it finds out by its own commit.
         queue.forget(message_id)

@@ -1,15 +1,17 @@
 """What the store says of one queue, page by page: as entries for the window, with small messages already in hand."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.queue.layer.dispatch.window import Entry, Order
 from holdfast.queue.layer.message.records import MESSAGES, POLICIES, READY, TAKEN, keys_of
 from holdfast.queue.layer.message.types import QueueAddress
 from holdfast.queue.layer.records_pb2 import QueuePolicy
-from holdfast.storage.port import RANGE_LIMIT_MAX, Record, Store
+from holdfast.storage.port import RANGE_LIMIT_MAX, Record, Store, Transaction
 from holdfast.storage.tables import Table
 
+LATEST_ENTRIES_MAX = 500
 CACHED_MESSAGE_BYTES_MAX = 4 << 10  # A larger one is read when it leaves.
 
 
@@ -44,14 +46,22 @@ class Pages:
         _, end = READY.bounds(*self._address, horizon.priority)
         return await self._ready(self._keys.ready(*horizon) + b"\x00", end)
 
-    async def latest(self, entry: Entry) -> Entry | None:
-        """As it will be when everything under way is durable; None: it is neither taken nor where it was."""
-        taken_key = self._keys.taken(entry.message_id)
-        found = await self._store.transact(lambda tx: tx.get_many([taken_key, entry.key]))
-        record = found.get(taken_key) or found.get(entry.key)
-        if record is None:
-            return None
-        return Entry(entry.message_id, record.key, record.mod_revision, TAKEN.decode(record))
+    async def latest(self, entries: Sequence[Entry]) -> list[Entry]:
+        """As they will be when everything under way is durable, those that are taken or still where they were."""
+        found: dict[bytes, Record] = {}
+        for start in range(0, len(entries), LATEST_ENTRIES_MAX):
+            part = entries[start : start + LATEST_ENTRIES_MAX]
+            keys = [key for entry in part for key in (self._keys.taken(entry.message_id), entry.key)]
+            found |= await self._store.transact(partial(_get_many, keys=keys), in_commit_order=True)
+        records = [
+            (entry, found.get(self._keys.taken(entry.message_id)) or found.get(entry.key))
+            for entry in entries
+        ]
+        return [
+            Entry(entry.message_id, record.key, record.mod_revision, TAKEN.decode(record))
+            for entry, record in records
+            if record is not None
+        ]
 
     async def _ready(self, start: bytes, end: bytes) -> list[Entry]:
         records = await self._store.range(start, end, limit=self.size)
@@ -62,6 +72,10 @@ class Pages:
             if message is not None and len(message.value) <= CACHED_MESSAGE_BYTES_MAX:
                 entry.message = MESSAGES.decode(message)
         return entries
+
+
+def _get_many(tx: Transaction, *, keys: Sequence[bytes]) -> dict[bytes, Record]:
+    return tx.get_many(keys)
 
 
 def _entry(table: Table[Any], record: Record) -> Entry:

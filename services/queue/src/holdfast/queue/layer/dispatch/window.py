@@ -17,7 +17,7 @@ from holdfast.queue.layer.records_pb2 import MessageState, QueueMessage
 SLACK_ENTRIES = 10_000
 
 
-class Place(Enum):
+class EntryStatus(Enum):
     """Where a message of the window stands."""
 
     HIDDEN = 1
@@ -43,7 +43,7 @@ class Stream(Protocol):
 class Entry:
     """One message: the record that holds its state, as this process last saw it."""
 
-    __slots__ = ("key", "message", "message_id", "place", "revision", "state", "stream")
+    __slots__ = ("key", "message", "message_id", "revision", "state", "status", "stream")
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Entry:
         self.revision = revision
         self.state = state
         self.message = message
-        self.place = Place.HIDDEN
+        self.status = EntryStatus.HIDDEN
         self.stream: Stream | None = None
 
     @property
@@ -100,7 +100,7 @@ class Window:
         if known is not None:
             if known.revision >= entry.revision:
                 return
-            if known.place is Place.OUT and known.state.lease_id == entry.state.lease_id:
+            if known.status is EntryStatus.OUT and known.state.lease_id == entry.state.lease_id:
                 self.extend(known, entry.state, entry.revision)
                 return
             self._remove(known)
@@ -160,11 +160,11 @@ class Window:
         while due and due[0][0] <= now_ms:
             entry_due_ms, message_id = heapq.heappop(due)
             entry = self._entries.get(message_id)
-            if entry is None or entry.place not in (Place.HIDDEN, Place.OUT):
+            if entry is None or entry.status not in (EntryStatus.HIDDEN, EntryStatus.OUT):
                 continue
             if entry.due_ms > entry_due_ms:
                 heapq.heappush(due, (entry.due_ms, message_id))
-            elif entry.place is Place.OUT:
+            elif entry.status is EntryStatus.OUT:
                 self._lapse(entry)
                 expired.append(entry)
             else:
@@ -173,7 +173,7 @@ class Window:
 
     def offer(self, entry: Entry) -> None:
         """It was handed out and may leave after all."""
-        if self._entries.get(entry.message_id) is entry and entry.place is Place.HANDED:
+        if self._entries.get(entry.message_id) is entry and entry.status is EntryStatus.HANDED:
             self._count(entry, 1)
             self._show(entry)
 
@@ -183,7 +183,11 @@ class Window:
         while visible:
             order = visible[0]
             entry = self._entries.get(order.message_id)
-            if entry is not None and entry.place is Place.VISIBLE and entry.due_ms == order.visible_at_ms:
+            if (
+                entry is not None
+                and entry.status is EntryStatus.VISIBLE
+                and entry.due_ms == order.visible_at_ms
+            ):
                 return entry
             heapq.heappop(visible)
         return None
@@ -194,7 +198,7 @@ class Window:
         if entry is not None:
             heapq.heappop(self._visible)
             self._count(entry, -1)
-            entry.place = Place.HANDED
+            entry.status = EntryStatus.HANDED
         return entry
 
     def gap(self, now_ms: int) -> Order | None:
@@ -221,7 +225,7 @@ class Window:
 
     def _add_waiting(self, entry: Entry, now_ms: int) -> None:
         self._entries[entry.message_id] = entry
-        entry.place = Place.HIDDEN
+        entry.status = EntryStatus.HIDDEN
         self._count(entry, 1)
         if entry.due_ms <= now_ms:
             self._show(entry)
@@ -232,22 +236,22 @@ class Window:
 
     def _add_out(self, entry: Entry) -> None:
         self._entries[entry.message_id] = entry
-        entry.place = Place.OUT
+        entry.status = EntryStatus.OUT
         entry.message = None  # Read again in the rare case that it is delivered again.
         self.out += 1
         self._push_due(entry)
 
     def _lapse(self, entry: Entry) -> None:
         self.out -= 1
-        entry.place = Place.HANDED
+        entry.status = EntryStatus.HANDED
         self._end_stream(entry)
 
     def _show(self, entry: Entry) -> None:
-        entry.place = Place.VISIBLE
+        entry.status = EntryStatus.VISIBLE
         heapq.heappush(self._visible, entry.order)
         # Those that others took are in it until they are at its head, which takes for ever where nobody waits.
         if len(self._visible) > 2 * len(self._entries) + SLACK_ENTRIES:
-            self._visible = [e.order for e in self._entries.values() if e.place is Place.VISIBLE]
+            self._visible = [e.order for e in self._entries.values() if e.status is EntryStatus.VISIBLE]
             heapq.heapify(self._visible)
 
     def _push_due(self, entry: Entry) -> None:
@@ -256,7 +260,7 @@ class Window:
             self._due = [
                 (known.due_ms, known.message_id)
                 for known in self._entries.values()
-                if known.place in (Place.HIDDEN, Place.OUT)
+                if known.status in (EntryStatus.HIDDEN, EntryStatus.OUT)
             ]
             heapq.heapify(self._due)
 
@@ -273,9 +277,9 @@ class Window:
 
     def _remove(self, entry: Entry) -> None:
         del self._entries[entry.message_id]
-        if entry.place is Place.OUT:
+        if entry.status is EntryStatus.OUT:
             self.out -= 1
-        elif entry.place is not Place.HANDED:
+        elif entry.status is not EntryStatus.HANDED:
             self._count(entry, -1)
         self._end_stream(entry)
 
@@ -291,4 +295,4 @@ class Window:
 
     @staticmethod
     def _is_waiting(entry: Entry) -> bool:
-        return not entry.state.lease_id and entry.place in (Place.HIDDEN, Place.VISIBLE)
+        return not entry.state.lease_id and entry.status in (EntryStatus.HIDDEN, EntryStatus.VISIBLE)

@@ -183,7 +183,7 @@ class Arrivals:
     async def _tell_later(self, arrivals: Sequence[Arrival]) -> None:
         """All of them came with one commit, or none."""
         try:
-            record = await self._store.transact(lambda tx: tx.get(arrivals[0].place))
+            record = await self._store.transact(lambda tx: tx.get(arrivals[0].place), in_commit_order=True)
         except StorageError:
             for arrival in arrivals:
                 self._dispatchers.reset(arrival.address)

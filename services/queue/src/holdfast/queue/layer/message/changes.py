@@ -6,7 +6,7 @@ from holdfast.queue.layer.message.types import QueueAddress
 from holdfast.queue.layer.records_pb2 import MessageState
 
 
-class Change(NamedTuple):
+class MessageChange(NamedTuple):
     """A message stands in this place now; without a state it is gone."""
 
     address: QueueAddress
@@ -21,14 +21,14 @@ class Changes:
     __slots__ = ("dead", "deadlines_ms", "messages")
 
     def __init__(self) -> None:
-        self.messages: list[Change] = []
+        self.messages: list[MessageChange] = []
         self.dead = 0
         """How many became dead letters."""
         self.deadlines_ms: list[int] = []
         """When messages end that nobody knew of before."""
 
     def moved(self, address: QueueAddress, message_id: str, place: bytes, state: MessageState) -> None:
-        self.messages.append(Change(address, message_id, place, state))
+        self.messages.append(MessageChange(address, message_id, place, state))
 
     def gone(self, address: QueueAddress, message_id: str) -> None:
-        self.messages.append(Change(address, message_id))
+        self.messages.append(MessageChange(address, message_id))

@@ -17,7 +17,7 @@ from holdfast.queue.layer.message.records import deadline_bounds, deadline_of
 from holdfast.storage.errors import StorageError
 from holdfast.storage.following import Follower
 from holdfast.storage.hosting.trouble import warn_unless_told
-from holdfast.storage.port import Event, Record, Store
+from holdfast.storage.port import Demand, Event, Record, Store
 
 PAGE_ENTRIES = 128
 RETRY_S = 1.0
@@ -46,6 +46,7 @@ class Deadlines:
             on_events=self._followed,
             resync=self._resync,
             name="queue.deadlines",
+            demand=Demand(),  # No caller waits for them.
         )
         async with follower:
             yield

@@ -19,7 +19,7 @@ _PAYLOAD: Final = (
 
 
 def new_boundary() -> bytes:
-    """Sixty hex digits. Nobody may guess them: who did could put parts of his own into somebody's deliveries."""
+    """Sixty hex digits, random: a producer that guessed them could put parts of its own into a delivery."""
     return os.urandom(_BOUNDARY_BYTES).hex().encode("ascii")
 
 

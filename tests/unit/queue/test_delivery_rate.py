@@ -1,14 +1,14 @@
 """The pace of a queue: an allowance that grows with time."""
 
-from holdfast.queue.layer.dispatch.dispatcher import Pace
+from holdfast.queue.layer.dispatch.dispatcher import DeliveryRate
 
 
 def test_without_a_rate_anything_may_leave() -> None:
-    assert Pace(0.0, 0).allowed(0) is None
+    assert DeliveryRate(0.0, 0).allowed(0) is None
 
 
 def test_a_second_s_worth_may_leave_at_once_and_then_by_the_rate() -> None:
-    pace = Pace(10.0, 0)
+    pace = DeliveryRate(10.0, 0)
     assert pace.allowed(0) == 10
     pace.spend(10)
 
@@ -19,7 +19,7 @@ def test_a_second_s_worth_may_leave_at_once_and_then_by_the_rate() -> None:
 
 
 def test_a_slow_rate_lets_one_leave_in_its_time() -> None:
-    pace = Pace(0.1, 0)
+    pace = DeliveryRate(0.1, 0)
     assert pace.allowed(0) == 1
     pace.spend(1)
 
