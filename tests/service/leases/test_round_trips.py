@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from holdfast.common.clock import SystemClock
+from holdfast.common.ids import new_xid
 from holdfast.leases.layer.errors import Waiting
 from holdfast.leases.layer.grant import Grant
 from holdfast.leases.layer.records import LEASES
@@ -68,7 +69,7 @@ async def cycle(trips: Trips, plane: Plane, member: Member) -> list[list[str]]:
     ]
 
 
-async def joint_cycle(trips: Trips, plane: Plane, number: int) -> list[list[str]]:
+async def joint_cycle(trips: Trips, plane: Plane, number: int, txn_id: str = "") -> list[list[str]]:
     """What a transaction over two new keys costs: acquire twice, update twice, release of both by one of them."""
     one, other = A._replace(key=f"one {number}"), A._replace(key=f"other {number}")
     grants: list[Grant] = []
@@ -77,7 +78,7 @@ async def joint_cycle(trips: Trips, plane: Plane, number: int) -> list[list[str]
         grants.append(await plane.acquire(member, txn_id=txn_id))
 
     return [
-        await trips.of(lambda: acquire(one)),
+        await trips.of(lambda: acquire(one, txn_id)),
         await trips.of(lambda: acquire(other, grants[0].txn_id)),
         await trips.of(lambda: plane.update(one, grants[0], b'{"n":1}')),
         await trips.of(lambda: plane.update(other, grants[1], b'{"n":1}')),
@@ -163,14 +164,18 @@ async def test_a_lease_of_another_process_is_known_by_the_feed(
     assert updated_again == COMMIT
 
 
-async def test_a_transaction_over_two_keys_fetches_who_takes_part_and_nothing_else(
+async def test_a_transaction_over_two_keys_fetches_once_who_takes_part_and_nothing_else(
     store: PostgresStore, plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trips = Trips(store, monkeypatch)
     for number in range(2 * GUESS_AFTER):
         await joint_cycle(trips, plane, number)
 
-    assert await joint_cycle(trips, plane, -1) == [COMMIT, FETCHED, COMMIT, COMMIT, FETCHED]
+    minted = await joint_cycle(trips, plane, -1)
+    named = await joint_cycle(trips, plane, -2, new_xid())
+
+    assert minted == [COMMIT, FETCHED, COMMIT, COMMIT, COMMIT]
+    assert named == [FETCHED, COMMIT, COMMIT, COMMIT, COMMIT]
 
 
 async def test_a_refusal_costs_one_fetch(

@@ -16,14 +16,14 @@ from holdfast.state.layer.document.staging import ANYTHING
 from holdfast.state.metrics import RetentionMetrics
 from holdfast.storage.intake import pieces_of
 from holdfast.storage.keys import unpack
-from holdfast.storage.maintenance.janitor import Pace
+from holdfast.storage.maintenance.janitor import JanitorPace
 from holdfast.storage.maintenance.retention import Retention
 from holdfast.storage.port import RANGE_LIMIT_MAX, Store
 from holdfast.txn.layer.port import Decision, Member
 from tests.service.queue.words import Queue
 
 DAY_S = 86_400.0
-ALWAYS = Pace(interval_s=0.0, pause_s=0.0)
+ALWAYS = JanitorPace(interval_s=0.0, pause_s=0.0)
 KEYS_ONLY = Retention(key_s=DAY_S, document_s=0.0, pace=ALWAYS)
 BOTH = Retention(key_s=DAY_S, document_s=30 * DAY_S, pace=ALWAYS)
 

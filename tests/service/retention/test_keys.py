@@ -10,7 +10,7 @@ from holdfast.leases.layer.records import LEASES
 from holdfast.leases.layer.rules import FLOORS, MESSAGE_TOKENS_MAX
 from holdfast.queue.layer.message.records import member_of_state
 from holdfast.state.layer.document.staging import ANYTHING
-from holdfast.storage.maintenance.janitor import Pace
+from holdfast.storage.maintenance.janitor import JanitorPace
 from holdfast.storage.maintenance.retention import Retention
 from holdfast.txn.layer.port import Decision, Member
 from tests.service.queue.words import ORDERS
@@ -247,7 +247,7 @@ async def test_the_state_of_a_message_is_kept_as_long_as_its_message(plane: Kept
 
 
 async def test_two_walkers_share_one_pass(plane: KeptPlane) -> None:
-    hourly = Retention(DAY_S, 0.0, Pace(interval_s=3600.0, pause_s=0.0))
+    hourly = Retention(DAY_S, 0.0, JanitorPace(interval_s=3600.0, pause_s=0.0))
     one, other = (KeptPlane(plane.store, plane.clock, hourly) for _ in range(2))
     for number in range(600):
         await plane.use(Member("default", f"key-{number:03}"))
@@ -265,7 +265,7 @@ async def test_two_walkers_share_one_pass(plane: KeptPlane) -> None:
 async def test_another_process_goes_on_where_one_died(
     plane: KeptPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hourly = Retention(DAY_S, 0.0, Pace(interval_s=3600.0, pause_s=0.0))
+    hourly = Retention(DAY_S, 0.0, JanitorPace(interval_s=3600.0, pause_s=0.0))
     dying, heir = (KeptPlane(plane.store, plane.clock, hourly) for _ in range(2))
     await plane.use(A)
     plane.clock.advance(2 * DAY_S)

@@ -11,7 +11,7 @@ from holdfast.common.settings import PlaneSettings
 from holdfast.txn.cluster.peers import PeerAnswer, PeerUnreachable
 from holdfast.txn.cluster.peers import Role as Caller
 from holdfast.txn.cluster.registry.records import RmTable
-from holdfast.txn.cluster.registry.registry import Change, RmRegistry
+from holdfast.txn.cluster.registry.registry import RegistryChange, RmRegistry
 from holdfast.txn.layer.fan_out import IslandFanOut
 from holdfast.txn.layer.records_pb2 import TxnParticipant, TxnRecord
 from tests.service.txn.conftest import Plane
@@ -61,7 +61,7 @@ async def test_calls_limits_and_pauses_are_those_of_the_settings(
 
     peer = AwayPeer()
     managers = RmRegistry(RmTable(plane.store), peer, list[str], lambda: 0)
-    await managers.change(Change.REGISTER, "far", "http://far:1", is_replica=True)
+    await managers.change(RegistryChange.REGISTER, "far", "http://far:1", is_replica=True)
     fan_out = IslandFanOut(lambda: managers, lambda: peer, SETTINGS)
     member = TxnParticipant(namespace="default", key="a", backend_hash="far")
     monkeypatch.setattr(asyncio, "sleep", note)

@@ -15,7 +15,7 @@ from holdfast.common.serving.server import ServeOptions, running
 from holdfast.storage.errors import StoreUnavailable
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
-from holdfast.txn.cluster.election.pace import Pace
+from holdfast.txn.cluster.election.timing import ElectionTiming
 from holdfast.txn.cluster.membership.membership import Membership
 from holdfast.txn.cluster.membership.records import MemberTable, Roster
 from holdfast.txn.cluster.peers_http import HttpPeers
@@ -77,7 +77,7 @@ async def endpoints(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
             identity="",
             endpoint="",
             seeds=(),
-            pace=Pace(),
+            timing=ElectionTiming(),
             now_ms=clock.now_ms,
             set_peers=lambda peers, quorum: None,
         )

@@ -13,7 +13,7 @@ from holdfast.gateway.settings import GatewaySettings
 from holdfast.txn.cluster.peers import PeerAnswer, PeerUnreachable
 from holdfast.txn.cluster.peers import Role as Caller
 from holdfast.txn.cluster.registry.records import RmTable
-from holdfast.txn.cluster.registry.registry import Change, RmRegistry
+from holdfast.txn.cluster.registry.registry import RegistryChange, RmRegistry
 from holdfast.txn.layer.errors import TxnFanoutFailed
 from holdfast.txn.layer.fan_out import IslandFanOut
 from holdfast.txn.layer.listing import in_doubt
@@ -129,7 +129,7 @@ async def test_the_way_to_an_island_is_counted_by_attempt_and_by_what_was_wrong(
     record = TxnRecord(state="commit", participants=[far])
 
     await fan_out.deliver(new_xid(), record)
-    await managers.change(Change.REGISTER, "island-2", "http://far:1", is_replica=True)
+    await managers.change(RegistryChange.REGISTER, "island-2", "http://far:1", is_replica=True)
     await fan_out.deliver(new_xid(), record)
 
     assert shown(registry) == [

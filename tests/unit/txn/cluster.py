@@ -8,13 +8,13 @@ from holdfast.storage.port import Store
 from holdfast.txn.cluster.election.ballot import Node
 from holdfast.txn.cluster.election.election import Election
 from holdfast.txn.cluster.election.leader_lease_keeper import LeaseKeeper
-from holdfast.txn.cluster.election.pace import Pace
 from holdfast.txn.cluster.election.terms import StoredTerms
+from holdfast.txn.cluster.election.timing import ElectionTiming
 from holdfast.txn.cluster.errors import LeaderRefusal
 from holdfast.txn.cluster.peers import PeerAnswer, PeerUnreachable, Role
 from tests.unit.txn.virtual_time import now_ms
 
-PACE = Pace()
+PACE = ElectionTiming()
 
 
 class SimulatedNode:
@@ -42,7 +42,12 @@ class SimulatedNode:
     async def start(self, peers: list[str], quorum: int | None = None) -> None:
         self._keeper = await LeaseKeeper.opened(self._terms, now_ms)
         self.election = Election(
-            self.node, self._keeper, Port(self, self._network), now_ms=now_ms, random=self._random, pace=PACE
+            self.node,
+            self._keeper,
+            Port(self, self._network),
+            now_ms=now_ms,
+            random=self._random,
+            timing=PACE,
         )
         self.election.set_peers(peers, quorum)
         self._task = asyncio.create_task(self.election.run())

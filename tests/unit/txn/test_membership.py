@@ -9,7 +9,7 @@ from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Store, Transaction
 from holdfast.storage.tables import Table
-from holdfast.txn.cluster.election.pace import Pace
+from holdfast.txn.cluster.election.timing import ElectionTiming
 from holdfast.txn.cluster.errors import ClusterUnavailable
 from holdfast.txn.cluster.membership.membership import ANNOUNCE, LEAVE, LEAVE_FANOUT, Membership
 from holdfast.txn.cluster.membership.records import MEMBERS_MAX, MemberTable, Roster
@@ -155,7 +155,7 @@ class Member:
             identity="id-a",
             endpoint=A,
             seeds=seeds,
-            pace=Pace(),
+            timing=ElectionTiming(),
             now_ms=lambda: self.now_ms,
             fixed_quorum=size,
             set_peers=lambda peers, quorum: self.told.append((tuple(peers), quorum)),

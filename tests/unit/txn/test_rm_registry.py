@@ -10,7 +10,7 @@ from holdfast.storage.port import Store
 from holdfast.txn.cluster.errors import RmReplicationFailed, RmUnavailable
 from holdfast.txn.cluster.peers import PeerAnswer, PeerUnreachable, Role
 from holdfast.txn.cluster.registry.records import ENDPOINTS_MAX, RmTable
-from holdfast.txn.cluster.registry.registry import REPLICATE, Change, RmRegistry
+from holdfast.txn.cluster.registry.registry import REPLICATE, RegistryChange, RmRegistry
 
 B, C = "https://b", "https://c"
 
@@ -57,7 +57,7 @@ def registry(store: Store, members: FakeMembers) -> RmRegistry:
 
 
 async def register(registry: RmRegistry, url: str = "https://n", *, is_replica: bool = False) -> None:
-    await registry.change(Change.REGISTER, "one", url, is_replica=is_replica)
+    await registry.change(RegistryChange.REGISTER, "one", url, is_replica=is_replica)
 
 
 async def test_a_registration_reaches_every_member(registry: RmRegistry, members: FakeMembers) -> None:
@@ -112,7 +112,7 @@ async def test_an_undone_removal_is_registered_again(registry: RmRegistry, membe
     members.refusing.add((C, "/v1/tc/rm/unregister"))
 
     with pytest.raises(RmReplicationFailed):
-        await registry.change(Change.UNREGISTER, "one", "https://n", is_replica=False)
+        await registry.change(RegistryChange.UNREGISTER, "one", "https://n", is_replica=False)
 
     assert await registry.endpoints("one") == ("https://n",)
 

@@ -1,5 +1,5 @@
-"""A plane on loopback and a client that speaks lockd's wire: by the express lane, by plain ASGI, through a gateway, and to
-two nodes on one store in turns."""
+"""A plane on loopback and a client that speaks lockd's wire: by the express lane, by plain ASGI, through a gateway, to two
+nodes on one store in turns, and to a plane of five services, each once or twice."""
 
 import asyncio
 import itertools
@@ -26,6 +26,7 @@ ALWAYS = {
     "asgi": ["test_queue_streams"],
     "nodes": ["test_leases", "test_queue_streams", "test_queue_sending"],
     "split": ["test_queue_sending"],
+    "replicas": ["test_queue_sending"],
 }
 
 
@@ -190,6 +191,18 @@ async def split_wire(store_url: str, limits: Limits = DEFAULT_LIMITS, **settings
         yield Wire(client, [peers[f"peer_{role}"] for role in SERVICES])
 
 
+@asynccontextmanager
+async def replicas_wire(store_url: str, **settings: Any) -> AsyncIterator[Wire]:
+    """Two of each of the five; calls go to the gateways in turns."""
+    async with split_services(store_url, replicas=2, **settings) as peers, AsyncExitStack() as stack:
+        gateways = [
+            url_of(await stack.enter_async_context(gateway_before(**peers, **settings))) for _ in range(2)
+        ]
+        client = httpx.AsyncClient(base_url=gateways[0], timeout=20, transport=InTurns(gateways))
+        urls = [url for role in SERVICES for url in peers[f"peer_{role}"].split(",")]
+        yield Wire(await stack.enter_async_context(client), urls)
+
+
 class InTurns(httpx.AsyncBaseTransport):
     """Sends each request to the next of several nodes, so that no two calls in a row meet in one memory."""
 
@@ -219,11 +232,14 @@ async def nodes_wire(store_url: str, **settings: Any) -> AsyncIterator[Wire]:
         yield Wire(await stack.enter_async_context(client), urls, nodes=len(urls))
 
 
-@pytest.fixture(params=["lane", "asgi", "gateway", "nodes", "split"])
+SHARED = {"nodes": nodes_wire, "split": split_wire, "replicas": replicas_wire}
+"""Of several processes on one database."""
+
+
+@pytest.fixture(params=["lane", "asgi", "gateway", *SHARED])
 async def wire(request: pytest.FixtureRequest) -> AsyncIterator[Wire]:
-    if request.param in ("nodes", "split"):
-        opened = nodes_wire if request.param == "nodes" else split_wire
-        async with opened(request.getfixturevalue("postgres_url")) as wire:
+    if request.param in SHARED:
+        async with SHARED[request.param](request.getfixturevalue("postgres_url")) as wire:
             yield wire
         return
     app = with_identity(create_app(GatewaySettings.isolated(store="mem://")))

@@ -13,7 +13,7 @@ from holdfast.common.serving.server import ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 from tests.infra.gateway import LOOPBACK, url_of, with_identity
-from tests.wire.lockd.conftest import Lease, Wire, nodes_wire, split_wire
+from tests.wire.lockd.conftest import SHARED, Lease, Wire
 from tests.wire.lockd.queue_wire import MULTIPART, closed, dequeue, enqueue, message_body, part, take
 
 ENQUEUES = ("/v1/queue/enqueue", "/v1/queue/enqueueBatch")
@@ -21,10 +21,10 @@ TOLD_S = 20
 TTL_S = 4  # Of a transaction that holds nothing.
 
 
-@pytest.fixture(params=["disk", "nodes", "split"])
+@pytest.fixture(params=["disk", *SHARED])
 async def wire(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Wire]:
     if request.param != "disk":
-        opened = nodes_wire if request.param == "nodes" else split_wire
+        opened = SHARED[request.param]
         async with opened(request.getfixturevalue("postgres_url"), ttl_s_default=TTL_S) as wire:
             yield wire
         return

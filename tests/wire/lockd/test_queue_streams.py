@@ -300,9 +300,13 @@ async def test_a_watch_that_has_nothing_to_tell_says_so(wire: Wire, monkeypatch:
     monkeypatch.setattr(inspection_routes, "KEEPALIVE_S", 0.05)
 
     async with wire.stream("/v1/queue/watch", {"queue": "orders"}) as answer:
-        lines = [line async for line in _some(answer.aiter_lines(), 8)]
+        lines = answer.aiter_lines()
+        async for line in lines:  # A slow store has let one pass before the first event.
+            if line.startswith("data:"):
+                break
+        said = [line async for line in _some(lines, 5)]
 
-    assert lines[4:] == [": keepalive", "", ": keepalive", ""]
+    assert said == ["", ": keepalive", "", ": keepalive", ""]
 
 
 async def _some(lines: AsyncIterator[str], count: int) -> AsyncIterator[str]:

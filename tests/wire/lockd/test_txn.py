@@ -161,7 +161,7 @@ async def test_a_decision_for_a_key_that_was_never_leased_counts_as_applied(wire
     assert state(await call(wire, "replay", txn_id)) == "commit"
 
 
-async def test_a_decision_for_another_island_is_refused(wire: Wire) -> None:
+async def test_a_decision_copy_for_caller_island_is_refused(wire: Wire) -> None:
     txn_id = new_xid()
 
     for verb in ("commit", "decide"):

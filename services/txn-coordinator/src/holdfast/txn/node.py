@@ -17,8 +17,8 @@ from holdfast.storage.port import Store
 from holdfast.txn.cluster.election.ballot import Node
 from holdfast.txn.cluster.election.election import Election
 from holdfast.txn.cluster.election.leader_lease_keeper import LeaseKeeper
-from holdfast.txn.cluster.election.pace import Pace
 from holdfast.txn.cluster.election.terms import StoredTerms
+from holdfast.txn.cluster.election.timing import ElectionTiming
 from holdfast.txn.cluster.endpoints import plain_endpoint
 from holdfast.txn.cluster.leadership import Leader
 from holdfast.txn.cluster.membership.membership import Membership
@@ -44,7 +44,7 @@ class TcCluster:
         self._settings = settings
         self._endpoint = _endpoint(settings, settings.self_endpoint, "self_endpoint")
         self._seeds = sorted({_endpoint(settings, url, "join") for url in settings.join})
-        self._pace = Pace(settings.tc_leader_ttl_s)
+        self._timing = ElectionTiming(settings.tc_leader_ttl_s)
         self._election: Election | None = None
         self._membership: Membership | None = None
         self._show(registry)
@@ -110,26 +110,25 @@ class TcCluster:
                 yield
 
     async def _open_election(self, store: Store) -> None:
-        clock = (
-            SteadyClock()
-        )  # The store's may step, at another moment in each process; a leader would reign too long.
+        # The store's clock may step, at another moment in each process: a leader would lead for too long.
+        clock = SteadyClock()
         node = Node(self._identity or f"tc-{_digest(self._endpoint)[:16]}", self._endpoint)
         keeper = await LeaseKeeper.opened(StoredTerms(store, node.id), clock.now_ms)
         self._election = Election(
-            node, keeper, self.peers, now_ms=clock.now_ms, random=Random(), pace=self._pace
+            node, keeper, self.peers, now_ms=clock.now_ms, random=Random(), timing=self._timing
         )
         self._lease_routes.open(self._election, keeper)
 
     def _open_membership(self, store: Store, clock: SteadyClock) -> Membership:
         fixed_quorum = self._settings.tc_fixed_quorum
-        ttl_ms = int(self._pace.member_ttl_s * 1000)
+        ttl_ms = int(self._timing.member_ttl_s * 1000)
         return Membership(
             MemberTable(store, ttl_ms=ttl_ms, keeps_all=fixed_quorum > 0),
             self.peers,
             identity=self._identity or _digest(self._endpoint),
             endpoint=self._endpoint,
             seeds=self._seeds,
-            pace=self._pace,
+            timing=self._timing,
             now_ms=clock.now_ms,
             fixed_quorum=fixed_quorum,
             set_peers=self._set_peers,

@@ -35,7 +35,7 @@ class Wrapper:
     index: int | None = None
 
 
-class Place(NamedTuple):
+class ClausePath(NamedTuple):
     """Where a clause stands: its wrappers, and what follows them (the leaf, and in URL parameters its key)."""
 
     wrappers: tuple[Wrapper, ...]
@@ -137,7 +137,7 @@ def _freeze_alternatives(elements: Elements, gaps_left: list[int]) -> Selector:
     return alternatives(gaps + [_freeze(child, gaps_left) for child in elements.in_order()])
 
 
-def read_place(path: Fragment) -> Place:
+def read_clause_path(path: Fragment) -> ClausePath:
     """Words between dots: wrappers as long as there are any, then the rest. Errors name the word."""
     words = _words(path)
     wrappers: list[Wrapper] = []
@@ -161,7 +161,7 @@ def read_place(path: Fragment) -> Place:
             position=words[at].position,
             hint=f"use one of {', '.join(KEYS)}",
         )
-    return Place(tuple(wrappers), tuple(words[at:]))
+    return ClausePath(tuple(wrappers), tuple(words[at:]))
 
 
 def _words(path: Fragment) -> list[Fragment]:

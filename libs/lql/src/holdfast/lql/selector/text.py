@@ -4,7 +4,7 @@ import re
 
 from holdfast.lql.errors import InvalidSelector, quoted
 from holdfast.lql.fragment import QUOTED, Fragment, split_outside
-from holdfast.lql.selector.draft import OPERATORS, Collector, Wrapper, read_place
+from holdfast.lql.selector.draft import OPERATORS, Collector, Wrapper, read_clause_path
 from holdfast.lql.selector.term import Assignments, range_bound
 from holdfast.lql.selector.tree import Selector
 
@@ -87,7 +87,7 @@ def _first_operator(text: str) -> re.Match[str] | None:
 
 def _add_term(collector: Collector, clause: Fragment) -> None:
     brace = clause.text.find("{")
-    place = read_place(clause.part(0, brace) if brace >= 0 else clause)
+    place = read_clause_path(clause.part(0, brace) if brace >= 0 else clause)
     word, *keys = place.rest
     leaf = word.text.lower()
     if keys or (brace < 0 and leaf != "exists"):

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from holdfast.lql.errors import InvalidSelector, quoted
 from holdfast.lql.fragment import Fragment
 from holdfast.lql.number import parse_integer
-from holdfast.lql.selector.draft import INDEX_MAX, Collector, Place, read_place
+from holdfast.lql.selector.draft import INDEX_MAX, ClausePath, Collector, read_clause_path
 from holdfast.lql.selector.text import add_clause, is_term
 from holdfast.lql.selector.tree import Selector
 
@@ -27,7 +27,7 @@ def _add(collector: Collector, name: str, value: str) -> None:
             )
         add_clause(collector, Fragment(name))
         return
-    place = read_place(Fragment(name))
+    place = read_clause_path(Fragment(name))
     leaf, *keys = place.rest
     node = collector.node(place.wrappers, is_shared=True)
     if leaf.text.lower() == "exists" and not keys and not value:
@@ -41,7 +41,7 @@ def _add(collector: Collector, name: str, value: str) -> None:
         term.item(_list_index(place, name), Fragment(value))
 
 
-def _list_index(place: Place, name: str) -> int:
+def _list_index(place: ClausePath, name: str) -> int:
     """The number in `in.any.0`, the only place where a key has one."""
     if len(place.rest) == 3 and place.rest[0].text.lower() in ("in", "contains", "icontains"):
         key, index = place.rest[1].text.lower(), parse_integer(place.rest[2].text)

@@ -57,6 +57,7 @@ class LeaseFollower:
             on_events=self._told,
             resync=self._resync,
             name="leases.follower",
+            demand=self._wait_queues.demand,
         )
         async with follower:
             yield

@@ -28,7 +28,6 @@ from holdfast.leases.layer.records import HELD, LEASES, Current, held_members
 from holdfast.leases.layer.records_pb2 import Lease, LeaseFloor
 from holdfast.state.layer.records import DOCUMENTS
 from holdfast.state.layer.records_pb2 import Document
-from holdfast.storage.keys import next_key
 from holdfast.storage.port import Transaction
 from holdfast.storage.tables import Table
 from holdfast.txn.layer.lifetime import is_message_there, message_of_state
@@ -76,7 +75,7 @@ def grant(tx: Transaction, params: AcquireParams, ids: Ids, now_ms: int, decider
         lease = LEASES.get(tx, *member)
     expires_at_ms = end_ms(now_ms, params.ttl_s)
     if params.txn_id:
-        # Everybody in the transaction belongs to it from now on, also the key that minted its id.
+        # Every member of the transaction belongs to it from now on, also the key that minted its id.
         members = held_members(tx, ids.txn_id)
         expires_at_ms = decider.join(tx, ids.txn_id, expires_at_ms, members, member, now_ms)
     granted = Lease(
@@ -200,19 +199,12 @@ def end_if_over(tx: Transaction, member: Member, now_ms: int, decider: Decider) 
 
 def withdraw(tx: Transaction, member: Member, lease_id: str, now_ms: int) -> bool:
     """Clear this lease and nothing else, as if it had not been granted; whether it was still there."""
-    lease = lease_in_commit_order(tx, member)
+    lease = LEASES.get(tx, *member)
     if lease is None or lease.lease_id != lease_id:
         return False
     LEASES.put(tx, cleared(lease, now_ms), *member)
     tx.delete(HELD.key(lease.txn_id, *member))
     return True
-
-
-def lease_in_commit_order(tx: Transaction, member: Member) -> Lease | None:
-    """By a range, because that is compared in the order of commits: what is still on its way is not overlooked."""
-    key = LEASES.key(*member)
-    tx.range(key, next_key(key), limit=1, expected=True)
-    return LEASES.get(tx, *member)
 
 
 # -- what a decision does

@@ -182,7 +182,9 @@ class LeaseService:
     async def withdraw(self, member: Member, lease_id: str) -> bool:
         """Clear this lease and nothing else, as if it had not been granted; whether it was still there."""
         now_ms = self._clock.now_ms()
-        is_withdrawn = await self._store.transact(lambda tx: rules.withdraw(tx, member, lease_id, now_ms))
+        is_withdrawn = await self._store.transact(
+            lambda tx: rules.withdraw(tx, member, lease_id, now_ms), in_commit_order=True
+        )
         if is_withdrawn:
             self.freed([member])
         return is_withdrawn
@@ -249,10 +251,10 @@ class LeaseService:
         """Their caller is gone, but its commit may still happen: the waiters for them have to hear of it."""
 
         def look(tx: Transaction) -> list[Member]:
-            leases = [(member, rules.lease_in_commit_order(tx, member)) for member in members]
+            leases = [(member, LEASES.get(tx, *member)) for member in members]
             return [member for member, lease in leases if lease is None or not lease.lease_id]
 
-        self.freed(await self._store.transact(look))
+        self.freed(await self._store.transact(look, in_commit_order=True))
 
     # -- the resource manager's side
 

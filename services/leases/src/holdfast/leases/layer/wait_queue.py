@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections import deque
 
+from holdfast.storage.port import Demand
 from holdfast.txn.layer.port import Member
 
 NEWEST = sys.maxsize  # As a revision: newer than whatever the waiter has seen.
@@ -34,6 +35,8 @@ class WaitQueues:
     def __init__(self) -> None:
         self.by_key: dict[Member, deque[Waiter]] = {}
         self.waiters = 0
+        self.demand = Demand()
+        """For what other processes do to leases."""
 
     def length(self, member: Member) -> int:
         return len(self.by_key.get(member, ()))
@@ -42,6 +45,7 @@ class WaitQueues:
         waiter = Waiter(member)
         self.by_key.setdefault(member, deque()).append(waiter)
         self.waiters += 1
+        self.demand.set(True)
         return waiter
 
     def is_first(self, waiter: Waiter) -> bool:
@@ -53,6 +57,7 @@ class WaitQueues:
         was_first = queue[0] is waiter
         queue.remove(waiter)
         self.waiters -= 1
+        self.demand.set(self.waiters > 0)
         if not queue:
             del self.by_key[waiter.member]
         elif was_first:
@@ -73,7 +78,7 @@ class WaitQueues:
             self.notify(member)
 
     def notify_all(self) -> None:
-        """Everybody has to look: waiting has no sense any more."""
+        """Every waiter has to look: waiting makes no sense any more."""
         for queue in self.by_key.values():
             for waiter in queue:
                 if not waiter.turn.done():

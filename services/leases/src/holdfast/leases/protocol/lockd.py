@@ -31,7 +31,6 @@ from holdfast.common.serving.drain import Drain, Draining
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.telemetry.metrics import OK
 from holdfast.common.wire_errors import error_members
-from holdfast.leases.keepalive_division import KeepaliveDivision
 from holdfast.leases.layer.errors import (
     AlreadyExists,
     FencingMismatch,
@@ -51,6 +50,7 @@ from holdfast.leases.layer.keepalive_batch import Outcome
 from holdfast.leases.layer.rules import current_of
 from holdfast.leases.layer.service import LeaseService
 from holdfast.leases.metrics import LeaseMetrics
+from holdfast.leases.protocol.keepalive_division import KeepaliveDivision
 from holdfast.leases.protocol.schemas import (
     AcquireAnswer,
     AcquireRequest,

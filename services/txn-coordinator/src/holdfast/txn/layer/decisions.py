@@ -158,7 +158,7 @@ class Decisions:
         return outcome.state
 
     async def _round(self, txn_id: str, outcome: Outcome) -> list[str]:
-        """To everybody whom a decision has not reached; what was wrong with those it did not reach now either."""
+        """Deliver to every store that the decision has not reached; what was wrong with those it did not reach now either."""
         record = outcome.record
         for _ in range(ROUNDS_MAX):
             if record is None or outcome.state is State.PENDING or rules.is_applied(record):

@@ -23,7 +23,7 @@ from holdfast.txn.cluster.errors import (
 )
 from holdfast.txn.cluster.membership.membership import ANNOUNCE, LEAVE, LEAVE_FANOUT, Membership
 from holdfast.txn.cluster.registry.records import Backend
-from holdfast.txn.cluster.registry.registry import REPLICATE, Change, RmRegistry
+from holdfast.txn.cluster.registry.registry import REPLICATE, RegistryChange, RmRegistry
 from holdfast.txn.protocol.access import TcAccess, caller_identity
 from holdfast.txn.protocol.cluster_schemas import (
     AnnounceAnswer,
@@ -99,7 +99,10 @@ class TcRoutes:
         )
 
     def _declare_registry(self) -> None:
-        for change, handler in ((Change.REGISTER, self.register), (Change.UNREGISTER, self.unregister)):
+        for change, handler in (
+            (RegistryChange.REGISTER, self.register),
+            (RegistryChange.UNREGISTER, self.unregister),
+        ):
             self.router.add(
                 f"/v1/tc/rm/{change}",
                 handler,
@@ -163,10 +166,10 @@ class TcRoutes:
         return json_answer({"endpoints": roster.endpoints, "updated_at_unix": roster.updated_at_ms or None})
 
     async def register(self, request: Request, body: None) -> Answer:
-        return await self._change(Change.REGISTER, request)
+        return await self._change(RegistryChange.REGISTER, request)
 
     async def unregister(self, request: Request, body: None) -> Answer:
-        return await self._change(Change.UNREGISTER, request)
+        return await self._change(RegistryChange.UNREGISTER, request)
 
     async def list_backends(self, request: Request, body: None) -> Answer:
         self._access.require_client(request)
@@ -179,7 +182,7 @@ class TcRoutes:
             }
         )
 
-    async def _change(self, change: Change, request: Request) -> Answer:
+    async def _change(self, change: RegistryChange, request: Request) -> Answer:
         self._access.require_server(request)
         body = parsed(RmRequest, request.body)
         backend_hash = (body.backend_hash or "").strip()

@@ -12,7 +12,7 @@ from holdfast.common import failpoint
 from holdfast.leases.layer.records import Current
 from holdfast.state.layer.attachment import records as attachment_records
 from holdfast.state.layer.errors import EtagMismatch, VersionConflict
-from holdfast.state.layer.index.writer import Change, IndexWriter
+from holdfast.state.layer.index.writer import DocumentChange, IndexWriter
 from holdfast.state.layer.records import DOCUMENTS, STAGE_COSTS, STAGES, is_cleared, note_emptiness
 from holdfast.state.layer.records_pb2 import Document, Stage
 from holdfast.storage.port import Transaction
@@ -164,7 +164,7 @@ def apply(
 ) -> None:
     """Publish or drop what the transaction staged."""
     is_charged = False
-    changes: list[Change] = []
+    changes: list[DocumentChange] = []
     for member in members:
         stage = STAGES.get(tx, txn_id, *member)
         if stage is None:
@@ -182,9 +182,9 @@ def apply(
         STAGE_COSTS.delete(tx, txn_id)
 
 
-def _publish(tx: Transaction, member: Member, stage: Stage, now_ms: int) -> Change:
+def _publish(tx: Transaction, member: Member, stage: Stage, now_ms: int) -> DocumentChange:
     document = DOCUMENTS.get(tx, *member) or NOTHING
     after = published(document, stage, now_ms // 1000)
     DOCUMENTS.put(tx, after, *member, blobs=blobs_of(after))
     note_emptiness(tx, member, document, after)
-    return Change(member, document, after)
+    return DocumentChange(member, document, after)

@@ -26,7 +26,7 @@ from holdfast.state.metrics import IndexMetrics
 from holdfast.storage.errors import StorageError
 from holdfast.storage.hosting.trouble import warn_unless_told
 from holdfast.storage.keys import next_key, pack, unpack
-from holdfast.storage.port import Store, Transaction
+from holdfast.storage.port import Demand, Store, Transaction
 from holdfast.txn.layer.port import Member
 
 # One step takes some milliseconds, in which no other request is served.
@@ -95,7 +95,7 @@ class IndexBuilder:
         backoff, is_failing = Backoff(None), False
         while True:
             try:
-                async with self._store.watch(*self._states.bounds()) as changes:
+                async with self._store.watch(*self._states.bounds(), demand=Demand()) as changes:
                     # Whatever was missed before, the store says what there is to do.
                     self._summarizer.look_again()
                     await self._prepare_and_build()

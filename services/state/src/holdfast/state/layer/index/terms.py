@@ -64,21 +64,21 @@ def moment_element(instant_ns: int) -> bytes:
     return pack((instant_ns // NANOS_PER_S,))
 
 
-class Place:
+class PathNode:
     """A path and those below it. Documents resemble each other: each path is made once and found again from there."""
 
     __slots__ = ("_below", "_path", "head")
 
     def __init__(self, path: str = "") -> None:
         self._path = path
-        self._below: dict[str | None, Place] = {}
+        self._below: dict[str | None, PathNode] = {}
         self.head = path_element(path)
 
-    def below(self, name: str | None) -> "Place":
+    def below(self, name: str | None) -> "PathNode":
         """The place of a member, or of the elements."""
         place = self._below.get(name)
         if place is None:
-            place = Place(self._path + (ELEMENT if name is None else "/" + escaped(name)))
+            place = PathNode(self._path + (ELEMENT if name is None else "/" + escaped(name)))
             if len(self._below) < _PLACES_BELOW_MAX:
                 self._below[name] = place
         return place
@@ -89,7 +89,7 @@ class Terms:
 
     def __init__(self, secret: bytes | None = None) -> None:
         self._secret = secret
-        self.root = Place()
+        self.root = PathNode()
         self._made_count = 0
 
     @property
@@ -118,7 +118,7 @@ class Terms:
         if not isinstance(document, dict):
             return NOTHING  # Nothing but the empty selector matches it.
         entries: set[bytes] = set()
-        containers: list[tuple[Place, dict[str, Value] | list[Value]]] = [(self.root, document)]
+        containers: list[tuple[PathNode, dict[str, Value] | list[Value]]] = [(self.root, document)]
         while containers:
             place, container = containers.pop()
             if isinstance(container, dict):
@@ -172,4 +172,4 @@ class Terms:
         self._made_count += made_count
         if self._made_count > _PLACES_MAX:
             self._made_count = 0
-            self.root = Place()
+            self.root = PathNode()

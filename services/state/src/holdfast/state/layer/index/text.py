@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from holdfast.lql.document.value import NESTING_MAX, Number
 from holdfast.lql.errors import InvalidDocument
-from holdfast.state.layer.index.terms import CONTAINER, NULL, Place, Terms
+from holdfast.state.layer.index.terms import CONTAINER, NULL, PathNode, Terms
 
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{},:]|[^\s,:\[\]{}"]++', re.DOTALL)
 _CONSTANTS: Final = {b"true": "true", b"false": "false"}
@@ -16,8 +16,8 @@ _CONSTANTS: Final = {b"true": "true", b"false": "false"}
 class _Container(NamedTuple):
     """`element`: the place of its elements, if it is an array."""
 
-    place: Place
-    element: Place | None
+    place: PathNode
+    element: PathNode | None
 
 
 def add_entries(terms: Terms, text: bytes, add: Callable[[bytes], None]) -> None:
@@ -51,7 +51,7 @@ def add_entries(terms: Terms, text: bytes, add: Callable[[bytes], None]) -> None
             _add_scalar(terms, place, token, add)
 
 
-def _add_scalar(terms: Terms, place: Place, token: bytes, add: Callable[[bytes], None]) -> None:
+def _add_scalar(terms: Terms, place: PathNode, token: bytes, add: Callable[[bytes], None]) -> None:
     if token == b"null":
         add(place.head + NULL)
     elif token in _CONSTANTS:

@@ -20,7 +20,7 @@ WRITES_MAX: Final = 2_500
 _CACHED_DOCUMENTS: Final = 2048
 
 
-class Change(NamedTuple):
+class DocumentChange(NamedTuple):
     """What a decision makes of a key."""
 
     member: Member
@@ -46,7 +46,7 @@ class IndexWriter:
         self.summaries = Summaries(store, self.terms.format)
         self._known: OrderedDict[str, frozenset[bytes]] = OrderedDict()
 
-    def publish(self, tx: Transaction, changes: Sequence[Change]) -> None:
+    def publish(self, tx: Transaction, changes: Sequence[DocumentChange]) -> None:
         """What a decision changes, up to what fits into its commit."""
         left = WRITES_MAX
         for change in changes:
@@ -69,7 +69,7 @@ class IndexWriter:
             for entry in removed:
                 tx.delete(index_key(prefix, entry, change.member.key))
 
-    def _publish_large(self, tx: Transaction, change: Change, *, is_indexed: bool) -> None:
+    def _publish_large(self, tx: Transaction, change: DocumentChange, *, is_indexed: bool) -> None:
         """A summary takes long to make, so it follows the commit; until it is there, queries read the document."""
         is_summarized = is_indexed and is_large(change.after) and is_visible(change.member.key, change.after)
         if not is_summarized:
@@ -88,7 +88,7 @@ class IndexWriter:
         return len(entries)
 
     def _difference(
-        self, change: Change, left: int, *, is_built: bool
+        self, change: DocumentChange, left: int, *, is_built: bool
     ) -> tuple[frozenset[bytes], frozenset[bytes]]:
         """What is to be added and removed. Before the index is built, it is not known what of the old is there."""
         old, new = (

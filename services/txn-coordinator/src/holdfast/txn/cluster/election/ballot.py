@@ -7,7 +7,7 @@ from typing import Final
 
 from holdfast.txn.cluster.election.leader_lease import LeaderLease
 from holdfast.txn.cluster.election.leader_lease_keeper import LeaseKeeper
-from holdfast.txn.cluster.election.pace import Pace
+from holdfast.txn.cluster.election.timing import ElectionTiming
 from holdfast.txn.cluster.endpoints import plain_endpoint
 from holdfast.txn.cluster.errors import LeaderRefusal
 from holdfast.txn.cluster.peers import PeerAnswer, PeerPort, PeerUnreachable
@@ -28,11 +28,11 @@ class Node:
 class Ballot:
     """What `node` asks of its peers. Every answer that is no clear yes is a no."""
 
-    def __init__(self, node: Node, keeper: LeaseKeeper, port: PeerPort, pace: Pace) -> None:
+    def __init__(self, node: Node, keeper: LeaseKeeper, port: PeerPort, timing: ElectionTiming) -> None:
         self._node = node
         self._keeper = keeper
         self._port = port
-        self._pace = pace
+        self._timing = timing
 
     async def look(self, peers: Sequence[str], now_ms: int) -> int:
         """Follow the leader that a peer follows; returns the highest term that any of them has seen."""
@@ -57,7 +57,7 @@ class Ballot:
         await self._here(self._keeper.release(self._node.id, term=term))
         body = {"leader_id": self._node.id, "term": term}
         asked = [
-            self._call(peer, "/v1/tc/lease/release", body, timeout_s=self._pace.release_s)
+            self._call(peer, "/v1/tc/lease/release", body, timeout_s=self._timing.release_s)
             for peer in self._others(peers)
         ]
         await asyncio.gather(*asked)
@@ -77,7 +77,7 @@ class Ballot:
             on_quorum()
         asked = [asyncio.ensure_future(ask(peer)) for peer in self._others(peers)]
         try:
-            async with asyncio.timeout(self._pace.round_s):
+            async with asyncio.timeout(self._timing.round_s):
                 for answer in asyncio.as_completed(asked):
                     if count >= quorum and on_quorum is None:
                         break
@@ -93,7 +93,7 @@ class Ballot:
         return count >= quorum
 
     async def _acquire(self, peer: str, term: int) -> bool:
-        node, ttl_ms = self._node, self._pace.ttl_ms
+        node, ttl_ms = self._node, self._timing.ttl_ms
         if peer == node.endpoint:
             return await self._here(self._keeper.acquire(node.id, node.endpoint, term=term, ttl_ms=ttl_ms))
         body = {"candidate_id": node.id, "candidate_endpoint": node.endpoint, "term": term, "ttl_ms": ttl_ms}
@@ -107,7 +107,7 @@ class Ballot:
         return await self._acquire(peer, term) and await self._renew_once(peer, term)
 
     async def _renew_once(self, peer: str, term: int) -> bool:
-        node, ttl_ms = self._node, self._pace.ttl_ms
+        node, ttl_ms = self._node, self._timing.ttl_ms
         if peer == node.endpoint:
             return await self._here(self._keeper.renew(node.id, term=term, ttl_ms=ttl_ms))
         body = {"leader_id": node.id, "term": term, "ttl_ms": ttl_ms}
@@ -125,7 +125,7 @@ class Ballot:
         except ValueError:
             return
         # A peer whose clock is ahead must not make the lease longer than any.
-        expires_at_ms = min(answer.number("expires_at"), now_ms + self._pace.ttl_ms)
+        expires_at_ms = min(answer.number("expires_at"), now_ms + self._timing.ttl_ms)
         await self._keeper.follow(leader_id, endpoint, term=term, expires_at_ms=expires_at_ms)
 
     async def _here(self, change: Awaitable[LeaderLease]) -> bool:
@@ -144,7 +144,7 @@ class Ballot:
         timeout_s: float | None = None,
     ) -> PeerAnswer:
         try:
-            return await self._port.call(peer, path, body, timeout_s=timeout_s or self._pace.round_s)
+            return await self._port.call(peer, path, body, timeout_s=timeout_s or self._timing.round_s)
         except PeerUnreachable:
             return _SILENCE
 

@@ -1,4 +1,4 @@
-"""The election: one node's part in finding the leader, and its reign when it is the one.
+"""The election: one node's part in finding the leader, and its time as the leader.
 
     follows --its leader's lease ends--> stands --a quorum votes, then follows--> leads --no quorum until its time is over--> stands
                                          stands --hears of a leader--> follows
@@ -17,7 +17,7 @@ from holdfast.common.logging import get_logger
 from holdfast.txn.cluster.election.ballot import Ballot, Node
 from holdfast.txn.cluster.election.leader_lease import LeaderLease
 from holdfast.txn.cluster.election.leader_lease_keeper import LeaseKeeper
-from holdfast.txn.cluster.election.pace import Pace
+from holdfast.txn.cluster.election.timing import ElectionTiming
 from holdfast.txn.cluster.leadership import Leader
 from holdfast.txn.cluster.peers import PeerPort
 
@@ -45,14 +45,14 @@ class Election:
         *,
         now_ms: Callable[[], int],
         random: Random,
-        pace: Pace,
+        timing: ElectionTiming,
     ) -> None:
         self.node = node
         self._keeper = keeper
-        self._ballot = Ballot(node, keeper, port, pace)
+        self._ballot = Ballot(node, keeper, port, timing)
         self.now_ms = now_ms
         self._random = random
-        self._pace = pace
+        self._timing = timing
         self._peers: tuple[str, ...] = ()
         self._quorum = 1
         self._reign: _Reign | None = None
@@ -124,16 +124,16 @@ class Election:
         """Do what is due; returns how long to wait unless something happens."""
         if self.node.endpoint not in self._peers:
             await self.resign()
-            return self._pace.renew_s
+            return self._timing.renew_s
         if self._reign is not None:
             return await self._renew(self._reign)
         followed_s = self._followed_s()
         if followed_s > 0:
             self._is_first_try, self._failures = True, 0
-            return min(self._pace.renew_s, followed_s)
+            return min(self._timing.renew_s, followed_s)
         if self._is_first_try:
             self._is_first_try = False
-            return self._pace.skew_s * self._peers.index(self.node.endpoint) / len(self._peers)
+            return self._timing.skew_s * self._peers.index(self.node.endpoint) / len(self._peers)
         return await self._stand()
 
     def _followed_s(self) -> float:
@@ -154,7 +154,7 @@ class Election:
         if await self._ballot.acquire(term, peers, quorum) and await self._confirm(term, peers, quorum):
             _log.info("tc.leader.elected", term=term, endpoint=self.node.endpoint, quorum=quorum)
             self._failures = 0
-            return self._pace.renew_s
+            return self._timing.renew_s
         await self._ballot.release(term, peers)
         return self._backoff_s()
 
@@ -163,7 +163,7 @@ class Election:
 
         So the reign begins with the first renewal, and a peer that only voted never counts.
         """
-        until_ms = self.now_ms() + self._pace.ttl_ms
+        until_ms = self.now_ms() + self._timing.ttl_ms
 
         def reign() -> None:
             self._reign = _Reign(term, until_ms, peers)
@@ -178,13 +178,13 @@ class Election:
             return self._backoff_s()
 
         def extend() -> None:
-            reign.until_ms = began_ms + self._pace.ttl_ms
+            reign.until_ms = began_ms + self._timing.ttl_ms
 
         reign.peers = self._peers
         is_renewed = await self._ballot.renew(reign.term, reign.peers, self._quorum, extend)
-        next_ms = began_ms + int(1000 * (self._pace.renew_s if is_renewed else self._pace.retry_s))
+        next_ms = began_ms + int(1000 * (self._timing.renew_s if is_renewed else self._timing.retry_s))
         return max(0.0, (min(next_ms, reign.until_ms) - self.now_ms()) / 1000)
 
     def _backoff_s(self) -> float:
         self._failures += 1
-        return self._pace.backoff_s(self._failures, self._random.random())
+        return self._timing.backoff_s(self._failures, self._random.random())

@@ -10,7 +10,7 @@ from typing import Final
 from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
 from holdfast.storage.errors import StorageError
-from holdfast.txn.cluster.election.pace import Pace
+from holdfast.txn.cluster.election.timing import ElectionTiming
 from holdfast.txn.cluster.endpoints import plain_endpoints
 from holdfast.txn.cluster.errors import ClusterSyncFailed, ClusterUnavailable
 from holdfast.txn.cluster.membership.records import MEMBERS_MAX, MemberTable, Roster
@@ -46,7 +46,7 @@ class Membership:
         identity: str,
         endpoint: str,
         seeds: Sequence[str],
-        pace: Pace,
+        timing: ElectionTiming,
         now_ms: Callable[[], int],
         fixed_quorum: int = 0,
         set_peers: SetPeers,
@@ -56,12 +56,12 @@ class Membership:
         self._identity = identity
         self._endpoint = endpoint
         self._seeds = seeds
-        self._pace = pace
+        self._timing = timing
         self._now_ms = now_ms
         self._fixed_quorum = fixed_quorum
         self._set_peers = set_peers
         self._heard: tuple[str, ...] = ()
-        self._seeds_until_ms = now_ms() + int(pace.member_ttl_s * 1000)
+        self._seeds_until_ms = now_ms() + int(timing.member_ttl_s * 1000)
         self._is_away = False
         self._has_silent_peers = False
         self._wake = asyncio.Event()
@@ -123,7 +123,7 @@ class Membership:
             except HoldfastError as error:
                 _log.warn("tc.cluster.failed", error=error.code, detail=error.detail)
             # A node that is starting accepts before it listens, and is to hear of the others soon after.
-            pause_s = self._pace.retry_s if self._has_silent_peers else self._pace.member_ttl_s / 3
+            pause_s = self._timing.retry_s if self._has_silent_peers else self._timing.member_ttl_s / 3
             try:
                 async with asyncio.timeout(pause_s):
                     await self._wake.wait()

@@ -23,13 +23,13 @@ _log = get_logger("tc.rm.replicator")
 T = TypeVar("T")
 
 
-class Change(StrEnum):
+class RegistryChange(StrEnum):
     REGISTER = "register"
     UNREGISTER = "unregister"
 
     @property
-    def inverse(self) -> "Change":
-        return Change.UNREGISTER if self is Change.REGISTER else Change.REGISTER
+    def inverse(self) -> "RegistryChange":
+        return RegistryChange.UNREGISTER if self is RegistryChange.REGISTER else RegistryChange.REGISTER
 
 
 class RmRegistry:
@@ -57,7 +57,9 @@ class RmRegistry:
         """Where a decision for this store is delivered to; nowhere if no resource manager is registered for it."""
         return await _stored(self._table.endpoints(backend_hash))
 
-    async def change(self, change: Change, backend_hash: str, endpoint: str, *, is_replica: bool) -> Backend:
+    async def change(
+        self, change: RegistryChange, backend_hash: str, endpoint: str, *, is_replica: bool
+    ) -> Backend:
         """Change the registry here and, unless this is a replica's call, at every other member."""
         others = [] if is_replica else list(self._others())
         await self._preflight(others)
@@ -89,7 +91,7 @@ class RmRegistry:
         except HoldfastError as error:
             _log.warn("tc.rm.register.failed", error=error.code, detail=error.detail)
             return False
-        failed, told = await self._replicate(Change.REGISTER, backend_hash, endpoint, others)
+        failed, told = await self._replicate(RegistryChange.REGISTER, backend_hash, endpoint, others)
         self._told = set(told)
         if failed:
             _log.debug("tc.rm.register.incomplete", failed=failed)
@@ -102,12 +104,12 @@ class RmRegistry:
         if failed:
             raise RmReplicationFailed(f"nothing was changed: {'; '.join(failed)}")
 
-    async def _apply(self, change: Change, backend_hash: str, endpoint: str) -> tuple[Backend, bool]:
-        apply = self._table.add if change is Change.REGISTER else self._table.remove
+    async def _apply(self, change: RegistryChange, backend_hash: str, endpoint: str) -> tuple[Backend, bool]:
+        apply = self._table.add if change is RegistryChange.REGISTER else self._table.remove
         return await _stored(apply(backend_hash, endpoint, self._now_ms()))
 
     async def _replicate(
-        self, change: Change, backend_hash: str, endpoint: str, others: Sequence[str]
+        self, change: RegistryChange, backend_hash: str, endpoint: str, others: Sequence[str]
     ) -> tuple[list[str], list[str]]:
         """What went wrong, and who was told."""
         body = {"backend_hash": backend_hash, "endpoint": endpoint}
@@ -117,7 +119,13 @@ class RmRegistry:
         return [problem for problem in problems if problem], told
 
     async def _undo(
-        self, change: Change, backend_hash: str, endpoint: str, *, is_changed: bool, told: Sequence[str]
+        self,
+        change: RegistryChange,
+        backend_hash: str,
+        endpoint: str,
+        *,
+        is_changed: bool,
+        told: Sequence[str],
     ) -> None:
         """What was so before the call stays so: a repetition that fails takes nothing away."""
         if not is_changed:

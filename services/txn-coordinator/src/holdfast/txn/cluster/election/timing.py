@@ -8,7 +8,7 @@ _ROUND_MARGIN_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ElectionTiming:
     """With a lease of 15 s: renewals every 5 s, back-off from 0.5 to 3 s, members forgotten after 45 s."""
 
     ttl_s: float = 15.0
