@@ -20,7 +20,10 @@ _SERVER = {
 }
 _TLS = {"cryptography.x509", "cryptography.hazmat.primitives.serialization"}
 _CLIENT = {"httpx", "httpcore"}
+_SHOWING = {"rich", "pygments", "click"}
+_ASYNCHRONOUS = {"asyncio", "holdfast.client.aio.client"}
 _FILES = {"yaml"}
+_GET = ("client", "get", "-k", "doc", "--lease", "l", "--fencing-token", "1")
 _AT_EXIT = """
 import atexit, sys
 atexit.register(lambda: print("loaded:", *sys.modules))
@@ -51,10 +54,35 @@ def test_help_imports_no_command(no_settings: Path) -> None:
 
 
 def test_a_client_command_imports_nothing_of_a_server(no_settings: Path) -> None:
-    loaded = _loaded_by(["client", "get", "-k", "doc", "--lease", "l", "--server", "http://127.0.0.1:9"])
+    loaded = _loaded_by([*_GET, "--server", "http://127.0.0.1:9"])
 
     assert "httpx" in loaded
     assert (_SERVER | _TLS | _FILES) & loaded == set()
+
+
+@pytest.mark.parametrize("words", [_GET, ("queue", "stats", "-q", "jobs")])
+def test_a_command_that_blocks_imports_no_event_loop_and_nothing_that_draws(
+    no_settings: Path, words: Sequence[str]
+) -> None:
+    loaded = _loaded_by([*words, "--server", "http://127.0.0.1:9"])
+
+    assert "holdfast.client.sync.client" in loaded
+    assert (_ASYNCHRONOUS | _SHOWING) & loaded == set()
+
+
+def test_a_command_that_awaits_imports_no_blocking_client(no_settings: Path) -> None:
+    loaded = _loaded_by(["lock", "job", "--server", "http://127.0.0.1:9", "--", "true"])
+
+    assert "holdfast.client.aio.client" in loaded
+    assert (_SERVER | _TLS | _FILES | _SHOWING | {"holdfast.client.sync.client"}) & loaded == set()
+
+
+def test_the_sdk_imports_the_client_that_is_named_and_not_the_other() -> None:
+    code = "import sys; from holdfast.client import Client; print(*sys.modules)"
+
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    assert _ASYNCHRONOUS & set(loaded.split()) == set()
 
 
 def test_a_plane_in_memory_without_tls_imports_no_other_engine_no_tls_and_no_client(

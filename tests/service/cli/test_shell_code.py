@@ -13,9 +13,11 @@ from holdfast.client import Client
 from holdfast.client.testing import TestServer
 from tests.service.client.shell import BIN, TIMEOUT_S
 
-SHELLS = [
-    name for name in ("sh", "bash", "dash", "zsh", "ksh") if shutil.which(name)
-]  # Which are there differs from machine to machine; sh always is.
+SHELLS = {
+    os.path.realpath(found): name
+    for name in ("dash", "bash", "zsh", "ksh", "sh")
+    if (found := shutil.which(name))
+}.values()  # Which are there differs from machine to machine; sh always is, often as another name of one of the others.
 
 FAILURES = {
     "held": "holdfast client acquire --key held --block nowait",

@@ -82,6 +82,19 @@ def test_a_second_acquire_in_the_same_shell_joins_the_transaction(held: FakePlan
     assert len({holder["txn_id"] for holder in holders if holder is not None}) == 1
 
 
+def test_an_acquire_after_the_release_names_the_same_transaction_unless_told_otherwise(
+    held: FakePlane,
+) -> None:
+    client("release")
+
+    client("acquire", "-k", "same")
+    client("acquire", "-k", "other", "--txn-id", "")
+
+    first, same, other = (asked.members().get("txn_id") for asked in held.at("/v1/acquire"))
+    assert (first, other) == (None, None)
+    assert same == os.environ["HOLDFAST_CLIENT_TXN_ID"]
+
+
 def test_keepalive_prints_the_new_end(held: FakePlane) -> None:
     shown, text = client("keepalive", "--ttl", "45s"), client("keepalive", "-o", "text")
 

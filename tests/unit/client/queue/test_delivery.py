@@ -14,7 +14,7 @@ from holdfast.client import (
     Throttled,
     TransportFailed,
 )
-from holdfast.client.queue.delivery import Claim, ServerClock, reason_of
+from holdfast.client.queue.delivery import DeliveryClaim, ServerClock, reason_of
 from holdfast.client.wire.call import Answer, Members
 from tests.infra.deliveries import STATE, message
 from tests.infra.player import Player, answer
@@ -24,10 +24,12 @@ MISMATCH: dict[str, Any] = {"error": "queue_message_lease_mismatch", "detail": "
 BROKEN = TransportFailed("broken", is_sent=True)
 
 
-def claim(*script: Answer | Exception, left_s: float | None = 20.0, **changes: Any) -> tuple[Claim, Player]:
+def claim(
+    *script: Answer | Exception, left_s: float | None = 20.0, **changes: Any
+) -> tuple[DeliveryClaim, Player]:
     player = Player(list(script))
     delivered = Message.read(Members(message(**changes)))
-    return Claim(player.channel, ClientOptions(), delivered, left_s=left_s), player
+    return DeliveryClaim(player.channel, ClientOptions(), delivered, left_s=left_s), player
 
 
 def extended(etag: str = "m2", seconds: int = 20) -> Answer:

@@ -11,7 +11,7 @@ from holdfast.client import ClientError, ClientOptions, Message, Outgoing
 from holdfast.client.queue.batch import ack_many, enqueue_many
 from holdfast.client.queue.calls import QueueCalls, Taking
 from holdfast.client.queue.dead_letters import change, page
-from holdfast.client.queue.delivery import Claim, ServerClock
+from holdfast.client.queue.delivery import DeliveryClaim, ServerClock
 from holdfast.client.queue.delivery_reader import DeliveryReader
 from holdfast.client.queue.events import ChangeReader
 from holdfast.client.queue.multipart import StreamEnd
@@ -35,8 +35,8 @@ BODIES = st.binary(max_size=50) | st.dictionaries(NAMES, VALUES, max_size=12).ma
 )
 
 
-def claim(channel: Channel) -> Claim:
-    return Claim(channel, ClientOptions(), Message.read(Members(message())), left_s=1000.0)
+def claim(channel: Channel) -> DeliveryClaim:
+    return DeliveryClaim(channel, ClientOptions(), Message.read(Members(message())), left_s=1000.0)
 
 
 def calls(channel: Channel) -> QueueCalls:

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.client.errors import InvalidArgument
 from holdfast.client.options import ClientOptions
-from holdfast.client.wire.connection import Connection
+from holdfast.client.wire.connection import ServerConnection
 from holdfast.client.wire.endpoint import EndpointOrder, parse_endpoints
 
 
@@ -75,6 +75,6 @@ def test_every_endpoint_is_tried_in_an_order_of_its_own_and_the_preferred_one_fi
     ],
 )
 def test_without_a_bundle_only_this_machine_is_trusted_in_the_clear(server: str, expected: str) -> None:
-    connection = Connection(server, ClientOptions())
+    connection = ServerConnection(server, ClientOptions())
 
     assert connection.endpoints[0].base_url == expected

@@ -1,6 +1,7 @@
 """`holdfast`: the command line. A command is imported when it is called, so that the others cost nothing."""
 
 import platform
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -61,7 +62,7 @@ class PlaneGroup(TyperGroup):
         # Typer may bring its own copy of click, so the types of the base can't be named here.
         name, command, rest = super().resolve_command(ctx, args)
         if name in _COMMANDS:
-            command = typer.main.get_command(import_module(_COMMANDS[name][0]).app)
+            command = _imported(_COMMANDS[name][0])
             command.name = name
         return name, command, rest
 
@@ -82,6 +83,13 @@ class PlaneGroup(TyperGroup):
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
             raise typer.Exit(INTERRUPTED) from None
+
+
+def _imported(module: str) -> Any:
+    """The command of a module."""
+    # httpx would import a command line of its own, with rich, click and pygments; it also works without.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
+    return typer.main.get_command(import_module(module).app)
 
 
 app = typer.Typer(

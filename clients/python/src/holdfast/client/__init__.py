@@ -1,12 +1,12 @@
 """Client: the Python SDK of the plane.
 
-`Client` blocks, `AsyncClient` awaits; everything else has the same name in both.
+`Client` blocks, `AsyncClient` awaits; everything else has the same name in both. Each of the two is imported when it is
+first named, so that a program pays for the one it uses.
 """
 
-from holdfast.client.aio.client import AsyncClient
-from holdfast.client.aio.queue.delivery import Delivery as AsyncDelivery
-from holdfast.client.aio.queue.queue import Queue as AsyncQueue
-from holdfast.client.aio.session import Session as AsyncSession
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
 from holdfast.client.errors import (
     AlreadyExists,
     ApiError,
@@ -45,11 +45,17 @@ from holdfast.client.session.document import (
     WriteResult,
 )
 from holdfast.client.session.lease import Lease
-from holdfast.client.sync.client import Client
-from holdfast.client.sync.queue.delivery import Delivery
-from holdfast.client.sync.queue.queue import Queue
-from holdfast.client.sync.session import Session
 from holdfast.client.transaction import Participant, TxnView
+
+if TYPE_CHECKING:
+    from holdfast.client.aio.client import AsyncClient
+    from holdfast.client.aio.queue.delivery import Delivery as AsyncDelivery
+    from holdfast.client.aio.queue.queue import Queue as AsyncQueue
+    from holdfast.client.aio.session import Session as AsyncSession
+    from holdfast.client.sync.client import Client
+    from holdfast.client.sync.queue.delivery import Delivery
+    from holdfast.client.sync.queue.queue import Queue
+    from holdfast.client.sync.session import Session
 
 __all__ = [
     "AckResult",
@@ -107,3 +113,26 @@ __all__ = [
     "UnexpectedAnswer",
     "WriteResult",
 ]
+
+_LATE: Final = {
+    "AsyncClient": ("holdfast.client.aio.client", "AsyncClient"),
+    "AsyncDelivery": ("holdfast.client.aio.queue.delivery", "Delivery"),
+    "AsyncQueue": ("holdfast.client.aio.queue.queue", "Queue"),
+    "AsyncSession": ("holdfast.client.aio.session", "Session"),
+    "Client": ("holdfast.client.sync.client", "Client"),
+    "Delivery": ("holdfast.client.sync.queue.delivery", "Delivery"),
+    "Queue": ("holdfast.client.sync.queue.queue", "Queue"),
+    "Session": ("holdfast.client.sync.session", "Session"),
+}
+
+if not TYPE_CHECKING:  # A type checker would take it for a module that has every name.
+
+    def __getattr__(name: str) -> object:
+        if name not in _LATE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module, attribute = _LATE[name]
+        globals()[name] = found = getattr(import_module(module), attribute)
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_LATE})

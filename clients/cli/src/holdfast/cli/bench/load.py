@@ -38,6 +38,8 @@ class LoadJob:
     concurrency: int
     seconds: float
     keys: int
+    is_keep_alive: bool = True
+    """Else each operation has a connection of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,7 @@ class LoadConnection(asyncio.Protocol):
         self._operation: Operation | None = None
         self._began_s = 0.0
         self._input = b""
+        self._has_ended = False  # Another connection goes on.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its base class.
@@ -187,13 +190,18 @@ class LoadConnection(asyncio.Protocol):
             self._load.latencies_s.append(time.perf_counter() - self._began_s)
             if self._load.is_over:
                 self._transport.close()
-                return
-            self._begin()
+            elif self._load.job.is_keep_alive:
+                self._begin()
+            else:
+                self._has_ended = True
+                self._transport.close()
+                self._load.connect(self._keys)
         else:
             self._transport.write(request)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._load.closed(exc)
+        if not self._has_ended:
+            self._load.closed(exc)
 
 
 class Load:
@@ -205,13 +213,13 @@ class Load:
         self.latencies_s: list[float] = []
         self.is_over = False
         self._open = job.concurrency
-        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._connecting: set[asyncio.Task[None]] = set()
 
     async def run(self) -> LoadResult:
-        loop = asyncio.get_running_loop()
         for number in range(self.job.concurrency):
-            connection = LoadConnection(self, self._keys(number))
-            await loop.create_connection(partial(_same, connection), self.job.host, self.job.port)
+            await self._connect(self._keys(number))
         await asyncio.sleep(WARM_UP_S)
         say("begin")
         self.requests, self.latencies_s = 0, []
@@ -222,6 +230,20 @@ class Load:
         async with asyncio.timeout(LAST_ANSWERS_S):
             await self._ended
         return result
+
+    def connect(self, keys: Iterator[str]) -> None:
+        task = self._loop.create_task(self._connect(keys))
+        self._connecting.add(task)
+        task.add_done_callback(self._connected)
+
+    async def _connect(self, keys: Iterator[str]) -> None:
+        connection = LoadConnection(self, keys)
+        await self._loop.create_connection(partial(_same, connection), self.job.host, self.job.port)
+
+    def _connected(self, task: asyncio.Task[None]) -> None:
+        self._connecting.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(f"no connection: {error}")
 
     def fail(self, reason: str) -> None:
         if not self._ended.done():

@@ -117,12 +117,14 @@ class Run:
         return self.counters.get(counter, 0.0) / max(self.load.operations, 1)
 
 
-def drive(server: Server, kind: str, *, concurrency: int, seconds: float, keys: int) -> Run:
+def drive(
+    server: Server, kind: str, *, concurrency: int, seconds: float, keys: int, is_keep_alive: bool = True
+) -> Run:
     """Put a load on the server, from a process of its own."""
     address = urlsplit(server.url)
     if address.scheme != "http" or address.hostname is None:
         raise BenchError(f"{server.url}: only plain http:// addresses can be measured")
-    job = LoadJob(address.hostname, address.port or 80, kind, concurrency, seconds, keys)
+    job = LoadJob(address.hostname, address.port or 80, kind, concurrency, seconds, keys, is_keep_alive)
     module = "holdfast.cli.bench.queue.load" if kind in STREAMED else "holdfast.cli.bench.load"
     command = [sys.executable, "-m", module, json.dumps(asdict(job))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -5,15 +5,18 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holdfast.cli.client.print import printable
 from holdfast.cli.output import failure
-from holdfast.client import AsyncClient, Client, ClientError, ClientOptions, Lease, Session
+from holdfast.client import ClientError, ClientOptions, Lease
 from holdfast.client.environment import PREFIXES, ClientSettings, client_settings
 from holdfast.common.sizes import parse_duration_s
+
+if TYPE_CHECKING:
+    from holdfast.client import AsyncClient, Client, Session
 
 _FOREVER = frozenset({"0", "0s", "forever", "infinite"})
 _NO_WAIT = frozenset({"-1", "nowait"})
@@ -85,12 +88,16 @@ class Target:
             server=self.server, bundle=self.bundle, disable_mtls=self.disable_mtls, drain_aware=drain_aware
         )
 
-    def client(self) -> Client:
+    def client(self) -> "Client":
+        from holdfast.client import Client
+
         settings = self.settings()
         return Client(*settings.servers, options=settings.options)
 
-    def async_client(self) -> AsyncClient:
+    def async_client(self) -> "AsyncClient":
         """For a command that holds a lease over the restart of its server, and so gives nothing back."""
+        from holdfast.client import AsyncClient
+
         settings = self.settings(drain_aware=False)
         return AsyncClient(*settings.servers, options=settings.options)
 
@@ -99,7 +106,7 @@ class Target:
             raise failure(f"no key: give --key, or set {PREFIXES[0]}KEY")
         return self.key
 
-    def session(self, client: Client) -> Session:
+    def session(self, client: "Client") -> "Session":
         """The lease that was acquired before, by another process."""
         key = self.required_key()
         if not self.lease:

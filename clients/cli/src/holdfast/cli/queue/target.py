@@ -2,13 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from holdfast.cli.client.target import SERVER, Target, from_environment, takes
 from holdfast.cli.output import failure
-from holdfast.client import AsyncClient, AsyncQueue, Client, Delivery, Message, Queue
+from holdfast.client import Message
+
+if TYPE_CHECKING:
+    from holdfast.client import AsyncClient, AsyncQueue, Client, Delivery, Queue
 
 PREFIXES: Final = ("HOLDFAST_QUEUE_", "LOCKD_QUEUE_")
 
@@ -64,13 +67,13 @@ class QueueTarget(Target):
             raise failure(f"no queue: give --queue, or set {PREFIXES[0]}NAME")
         return self.queue
 
-    def of(self, client: Client) -> Queue:
+    def of(self, client: "Client") -> "Queue":
         return client.queue(self.required_queue(), namespace=self.namespace or None)
 
-    def async_of(self, client: AsyncClient) -> AsyncQueue:
+    def async_of(self, client: "AsyncClient") -> "AsyncQueue":
         return client.queue(self.required_queue(), namespace=self.namespace or None)
 
-    def delivery(self, client: Client) -> Delivery:
+    def delivery(self, client: "Client") -> "Delivery":
         """The message that was taken before, by another process."""
         queue = self.of(client)
         for value, flag, name in (

@@ -31,7 +31,7 @@ from holdfast.client.session.lease import TTL_S_DEFAULT, Lease
 from holdfast.client.session.reading import Reading
 from holdfast.client.session.roster import Roster
 from holdfast.client.transaction import Participant, Transactions, TxnState, TxnView
-from holdfast.client.wire.connection import Connection
+from holdfast.client.wire.connection import ServerConnection
 from holdfast.client.wire.endpoint import Endpoint
 from holdfast.client.wire.flow import Channel
 from holdfast.client.wire.retry import RETRIES_DEFAULT
@@ -49,7 +49,7 @@ class AsyncClient:
 
     def __init__(self, *servers: str, options: ClientOptions | None = None) -> None:
         self.options = options or ClientOptions()
-        connection = Connection(servers or (SERVER_DEFAULT,), self.options)
+        connection = ServerConnection(servers or (SERVER_DEFAULT,), self.options)
         self.endpoints = connection.endpoints
         self._transport = Transport(connection)
         self._channel = Channel(

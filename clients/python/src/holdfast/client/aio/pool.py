@@ -14,7 +14,7 @@ from typing import Final
 import httpx
 
 from holdfast.client.wire.call import Call, Pool
-from holdfast.client.wire.connection import IDLE_S_MAX, Connection
+from holdfast.client.wire.connection import IDLE_S_MAX, ServerConnection
 
 SHARD_CONNECTIONS: Final = 8
 _BEGIN_MAX: Final = 16
@@ -38,7 +38,7 @@ class _Shard:
 class Pools:
     """The client for each call; none of the four kinds can starve another."""
 
-    def __init__(self, connection: Connection, open_client: OpenClient) -> None:
+    def __init__(self, connection: ServerConnection, open_client: OpenClient) -> None:
         self._calls: dict[Pool, CallPool] = {
             "call": _call_pool(connection, "call", open_client),
             "wait": _call_pool(connection, "wait", open_client),
@@ -64,7 +64,7 @@ class Pools:
             await client.aclose()
 
 
-def _call_pool(connection: Connection, pool: Pool, open_client: OpenClient) -> "CallPool":
+def _call_pool(connection: ServerConnection, pool: Pool, open_client: OpenClient) -> "CallPool":
     def open_shard(number: int) -> httpx.AsyncClient:
         # Of waits only the first few leave their connections open: many may wait, and seldom.
         is_idle_kept = pool != "wait" or number < _IDLE_WAIT_SHARDS

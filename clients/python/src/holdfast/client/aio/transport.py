@@ -12,7 +12,7 @@ from holdfast.client.wire.call import Answer, Call
 from holdfast.client.wire.connection import (
     CONNECTED,
     ERROR_BYTES_MAX,
-    Connection,
+    ServerConnection,
     answer_headers,
     check_size,
     headers_of,
@@ -28,7 +28,7 @@ T = TypeVar("T")
 class Transport:
     """Closed by its owner. Belongs to one event loop."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ServerConnection) -> None:
         self._connection = connection
         self._pools = Pools(connection, self._open)
         self._closed = Event()

@@ -7,7 +7,7 @@ from typing import Final
 from holdfast.client.errors import ApiError, UnexpectedAnswer, error_of
 from holdfast.client.queue import request
 from holdfast.client.queue.calls import QueueCalls
-from holdfast.client.queue.delivery import Claim
+from holdfast.client.queue.delivery import DeliveryClaim
 from holdfast.client.queue.message import Enqueued, Outgoing
 from holdfast.client.wire.call import Answer, Members
 from holdfast.client.wire.flow import Flow
@@ -68,7 +68,7 @@ def _size_bytes(message: Outgoing) -> int:
     return attributes_bytes + len(request.in_memory(message))
 
 
-def ack_many(calls: QueueCalls, claims: Sequence[Claim]) -> Flow[list[AckResult]]:
+def ack_many(calls: QueueCalls, claims: Sequence[DeliveryClaim]) -> Flow[list[AckResult]]:
     """Each stands for itself: one that is refused does not stop the others."""
     results: list[AckResult] = []
     for start in range(0, len(claims), BATCH_MAX):
@@ -80,14 +80,14 @@ def ack_many(calls: QueueCalls, claims: Sequence[Claim]) -> Flow[list[AckResult]
     return results
 
 
-def _settled(batch: Sequence[Claim], answer: Answer) -> list[AckResult]:
+def _settled(batch: Sequence[DeliveryClaim], answer: Answer) -> list[AckResult]:
     told = answer.expect(200).members().items("results")
     if len(told) != len(batch):
         raise UnexpectedAnswer("a batch whose answer has another number of results")
     return [_settle(claim, result) for claim, result in zip(batch, told, strict=True)]
 
 
-def _settle(claim: Claim, told: Members) -> AckResult:
+def _settle(claim: DeliveryClaim, told: Members) -> AckResult:
     if told.boolean("acked"):
         claim.settle()
         return AckResult(claim.name)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from holdfast.client.errors import ApiError, InvalidArgument, QueueEmpty
 from holdfast.client.options import ClientOptions
 from holdfast.client.queue import request
-from holdfast.client.queue.delivery import Claim
+from holdfast.client.queue.delivery import DeliveryClaim
 from holdfast.client.queue.message import Enqueued, Message, Outgoing
 from holdfast.client.queue.opening import Opening, queue_error
 from holdfast.client.queue.view import QueuePolicy, QueueStats, StoredMessage
@@ -116,8 +116,8 @@ class QueueCalls:
 
         return Opening(self.channel, call_for, retries=taking.retries)
 
-    def claim(self, message: Message, *, left_s: float | None = None) -> Claim:
-        return Claim(self.channel, self.options, message, left_s=left_s)
+    def claim(self, message: Message, *, left_s: float | None = None) -> DeliveryClaim:
+        return DeliveryClaim(self.channel, self.options, message, left_s=left_s)
 
     # Looking
 

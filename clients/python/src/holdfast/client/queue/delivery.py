@@ -68,7 +68,7 @@ def _date_of(answer: Answer) -> datetime | None:
         return None
 
 
-class Claim:
+class DeliveryClaim:
     """The part of a delivery that both twins share. It does no I/O."""
 
     def __init__(

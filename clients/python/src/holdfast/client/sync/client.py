@@ -32,7 +32,7 @@ from holdfast.client.sync.session import Session
 from holdfast.client.sync.stream import DocumentStream
 from holdfast.client.sync.transport import Transport
 from holdfast.client.transaction import Participant, Transactions, TxnState, TxnView
-from holdfast.client.wire.connection import Connection
+from holdfast.client.wire.connection import ServerConnection
 from holdfast.client.wire.endpoint import Endpoint
 from holdfast.client.wire.flow import Channel
 from holdfast.client.wire.retry import RETRIES_DEFAULT
@@ -50,7 +50,7 @@ class Client:
 
     def __init__(self, *servers: str, options: ClientOptions | None = None) -> None:
         self.options = options or ClientOptions()
-        connection = Connection(servers or (SERVER_DEFAULT,), self.options)
+        connection = ServerConnection(servers or (SERVER_DEFAULT,), self.options)
         self.endpoints = connection.endpoints
         self._transport = Transport(connection)
         self._channel = Channel(

@@ -6,13 +6,15 @@ from contextlib import AbstractContextManager, nullcontext
 import httpx
 
 from holdfast.client.wire.call import Call, Pool
-from holdfast.client.wire.connection import Connection
+from holdfast.client.wire.connection import ServerConnection
 
 
 class Pools:
     """The client for each call; none of the four kinds can starve another."""
 
-    def __init__(self, connection: Connection, open_client: Callable[[httpx.Limits], httpx.Client]) -> None:
+    def __init__(
+        self, connection: ServerConnection, open_client: Callable[[httpx.Limits], httpx.Client]
+    ) -> None:
         self._clients: dict[Pool, httpx.Client] = {
             "call": open_client(connection.limits("call")),
             "wait": open_client(connection.limits("wait")),

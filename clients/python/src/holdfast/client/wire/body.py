@@ -1,6 +1,5 @@
 """What a request carries: bytes, a file, or a stream; a body knows whether it can be sent a second time."""
 
-import asyncio
 import io
 import os
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
@@ -83,6 +82,8 @@ class Body:
         elif self.data is not None:
             yield self._before + self.data + self._after
         else:
+            import asyncio  # Here, because the blocking client does without it.
+
             chunks = self.chunks()
             while (piece := await asyncio.to_thread(_next, chunks)) is not None:
                 yield piece

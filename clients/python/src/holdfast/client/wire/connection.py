@@ -35,7 +35,7 @@ _TCP_OPTIONS: Final = [
 ]
 
 
-class Connection:
+class ServerConnection:
     """How to reach the endpoints: everything that is the same for every request."""
 
     def __init__(self, servers: str | Iterable[str], options: ClientOptions) -> None:

@@ -36,7 +36,7 @@ _find_messages = re.compile(
 ).finditer
 
 
-class Connection:
+class QueueLoadConnection:
     """One request at a time on one connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -44,7 +44,7 @@ class Connection:
         self._writer = writer
 
     @classmethod
-    async def open(cls, job: LoadJob) -> "Connection":
+    async def open(cls, job: LoadJob) -> "QueueLoadConnection":
         return cls(*await asyncio.open_connection(job.host, job.port))
 
     def send(self, request: bytes) -> None:
@@ -115,7 +115,7 @@ class Subscriber:
             tasks.create_task(self._ack())
 
     async def _produce(self) -> None:
-        connection = await Connection.open(self._job)
+        connection = await QueueLoadConnection.open(self._job)
         while True:
             await self._room.acquire()
             stamp = b"%020d" % time.perf_counter_ns()
@@ -123,7 +123,7 @@ class Subscriber:
             self._counts.requests += 1
 
     async def _consume(self) -> None:
-        connection = await Connection.open(self._job)
+        connection = await QueueLoadConnection.open(self._job)
         connection.send(dequeue_request(self._queue, "subscribe", page_size=PREFETCH, wait_seconds=0))
         unread = b""
         while True:
@@ -138,7 +138,7 @@ class Subscriber:
                 self._has_acks.set()
 
     async def _ack(self) -> None:
-        connection = await Connection.open(self._job)
+        connection = await QueueLoadConnection.open(self._job)
         while True:
             await self._has_acks.wait()
             self._has_acks.clear()
@@ -157,7 +157,7 @@ async def subscribe_for_ever(job: LoadJob, counts: Counts) -> None:
 
 async def wake_for_ever(job: LoadJob, counts: Counts) -> None:
     queue = key_name(0)
-    consumer, producer = await Connection.open(job), await Connection.open(job)
+    consumer, producer = await QueueLoadConnection.open(job), await QueueLoadConnection.open(job)
     while True:
         consumer.send(dequeue_request(queue))
         await asyncio.sleep(SETTLE_S)

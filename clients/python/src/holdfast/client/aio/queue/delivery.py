@@ -10,7 +10,7 @@ from holdfast.client.aio.queue.arrivals import Payload
 from holdfast.client.aio.renewer import Renewer
 from holdfast.client.aio.transport import Transport
 from holdfast.client.errors import ClientError, InvalidArgument, LeaseLost, NotFound
-from holdfast.client.queue.delivery import Claim, reason_of
+from holdfast.client.queue.delivery import DeliveryClaim, reason_of
 from holdfast.client.queue.message import Intent, Message
 from holdfast.client.session.document import State, WriteResult
 from holdfast.client.session.hold import Hold
@@ -66,7 +66,7 @@ class Delivery:
         self,
         transport: Transport,
         renewer: Renewer,
-        claim: Claim,
+        claim: DeliveryClaim,
         payload: Payload,
         *,
         state: DeliveryState | None = None,
@@ -86,7 +86,7 @@ class Delivery:
         claim.on_end = self._on_end
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> DeliveryClaim:
         """What proves to the server that the message is ours."""
         return self._claim
 

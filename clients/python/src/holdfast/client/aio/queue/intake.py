@@ -9,7 +9,7 @@ from holdfast.client.aio.renewer import Renewer
 from holdfast.client.aio.transport import Transport
 from holdfast.client.errors import ClientError, UnexpectedAnswer
 from holdfast.client.queue.calls import QueueCalls
-from holdfast.client.queue.delivery import Claim, ServerClock
+from holdfast.client.queue.delivery import DeliveryClaim, ServerClock
 from holdfast.client.queue.message import Message
 from holdfast.client.session.hold import Hold
 from holdfast.client.wire.call import Answer
@@ -85,7 +85,7 @@ class Intake:
             delivery.hang_up = arrivals.close
         return delivery
 
-    def of(self, claim: Claim, payload: Payload) -> Delivery:
+    def of(self, claim: DeliveryClaim, payload: Payload) -> Delivery:
         return Delivery(
             self._transport,
             self._renewer,
@@ -95,7 +95,7 @@ class Intake:
             close_delay_s=self._close_delay_s,
         )
 
-    def _state(self, claim: Claim) -> DeliveryState | None:
+    def _state(self, claim: DeliveryClaim) -> DeliveryState | None:
         lease = claim.state_lease()
         if lease is None:
             return None

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.client.errors import ClientError, InvalidArgument, LeaseLost, NotFound
-from holdfast.client.queue.delivery import Claim, reason_of
+from holdfast.client.queue.delivery import DeliveryClaim, reason_of
 from holdfast.client.queue.message import Intent, Message
 from holdfast.client.session.document import State, WriteResult
 from holdfast.client.session.hold import Hold
@@ -67,7 +67,7 @@ class Delivery:
         self,
         transport: Transport,
         renewer: Renewer,
-        claim: Claim,
+        claim: DeliveryClaim,
         payload: Payload,
         *,
         state: DeliveryState | None = None,
@@ -87,7 +87,7 @@ class Delivery:
         claim.on_end = self._on_end
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> DeliveryClaim:
         """What proves to the server that the message is ours."""
         return self._claim
 

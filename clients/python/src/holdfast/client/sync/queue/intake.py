@@ -6,7 +6,7 @@ from typing import Final
 
 from holdfast.client.errors import ClientError, UnexpectedAnswer
 from holdfast.client.queue.calls import QueueCalls
-from holdfast.client.queue.delivery import Claim, ServerClock
+from holdfast.client.queue.delivery import DeliveryClaim, ServerClock
 from holdfast.client.queue.message import Message
 from holdfast.client.session.hold import Hold
 from holdfast.client.sync.queue.arrivals import Arrivals, Payload
@@ -86,7 +86,7 @@ class Intake:
             delivery.hang_up = arrivals.close
         return delivery
 
-    def of(self, claim: Claim, payload: Payload) -> Delivery:
+    def of(self, claim: DeliveryClaim, payload: Payload) -> Delivery:
         return Delivery(
             self._transport,
             self._renewer,
@@ -96,7 +96,7 @@ class Intake:
             close_delay_s=self._close_delay_s,
         )
 
-    def _state(self, claim: Claim) -> DeliveryState | None:
+    def _state(self, claim: DeliveryClaim) -> DeliveryState | None:
         lease = claim.state_lease()
         if lease is None:
             return None
