@@ -36,7 +36,7 @@ test-fast: setup ## Run the unit tests, the inner loop: no server, no child proc
 	$(BIN)/python -m pytest -n 2 -m "not long" tests/unit $(ARGS)
 
 test: setup ## Run the tests, with a PostgreSQL and a Redis that are found or started (one: make test ARGS="-k name").
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not long and not compose" $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not long and not compose" $(ARGS)
 
 test-all: setup ## Run all tests, also those that take minutes.
 	$(BIN)/python -m pytest -m "not compose" --hypothesis-profile=searching $(ARGS)
@@ -67,7 +67,7 @@ proto: setup ## Write the generated code of the stored records anew.
 sync-client: setup ## Write the blocking client of the SDK anew, from the asynchronous one.
 	$(BIN)/python -m clients.python.generate_sync
 
-bench: setup ## Measure the store, the express lane, the gateway and transactions, and write docs/benchmarks.md (one: make bench ARGS=store).
+bench: setup ## Measure the store, the express lane, the gateway, transactions and a plane beside its frame, and write docs/benchmarks.md (one: make bench ARGS=store).
 	$(BIN)/python -m tests.bench.main $(ARGS)
 
 bench-against: setup ## Compare this tree with another commit, in turns (make bench-against REV=HEAD~1 ARGS="--shape split lock").

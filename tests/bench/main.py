@@ -1,19 +1,21 @@
-"""Runs the benchmarks: `python -m tests.bench.main [store|http|gateway|transaction|all]`; a whole run writes docs/benchmarks.md."""
+"""Runs the benchmarks: `python -m tests.bench.main [store|http|gateway|transaction|frame|all]`; a whole run writes
+docs/benchmarks.md."""
 
 import os
 import platform
 import sys
 import tempfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import psutil
 
-from tests.bench import gateway_bench, http_bench, report, store_bench, transaction_bench
+from tests.bench import frame_bench, gateway_bench, http_bench, report, store_bench, transaction_bench
 
 PAGE_PATH: Final = Path(__file__).parents[2] / "docs" / "benchmarks.md"
-PARTS: Final = ("store", "http", "gateway", "transaction", "all")
+PARTS: Final = ("store", "http", "gateway", "transaction", "frame", "all")
 
 
 def main(part: str) -> None:
@@ -28,8 +30,17 @@ def main(part: str) -> None:
         _say(report.gateway_table(gateway), report.targets_table(report.gateway_targets(gateway)))
     elif part == "transaction":
         _say(report.transaction_table(transaction_bench.run()))
+    elif part == "frame":
+        frame = frame_bench.run()
+        _say(report.frame_table(frame), report.targets_table(report.frame_targets(frame)))
     else:
-        page = _page(store_bench.run(), http_bench.run(), gateway_bench.run(), transaction_bench.run())
+        page = _page(
+            store_bench.run(),
+            http_bench.run(),
+            gateway_bench.run(),
+            transaction_bench.run(),
+            frame_bench.run(),
+        )
         PAGE_PATH.write_text(page, "utf-8")
         _say(page, f"wrote {PAGE_PATH.relative_to(PAGE_PATH.parents[1])}")
 
@@ -39,12 +50,18 @@ def _page(
     http: report.HttpResult,
     gateway: report.HttpResult,
     transaction: report.HttpResult,
+    frame: Sequence[frame_bench.Row],
 ) -> str:
     return report.PAGE.format(
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
         machine=_machine(),
         targets=report.targets_table(
-            [*report.store_targets(store), *report.http_targets(http), *report.gateway_targets(gateway)]
+            [
+                *report.store_targets(store),
+                *report.http_targets(http),
+                *report.gateway_targets(gateway),
+                *report.frame_targets(frame),
+            ]
         ),
         value_bytes=store_bench.VALUE_BYTES,
         postgres_origin=store.postgres_origin,
@@ -55,6 +72,7 @@ def _page(
         gateway=report.gateway_table(gateway),
         clients=transaction_bench.CLIENTS,
         transaction=report.transaction_table(transaction),
+        frame=report.frame_table(frame),
     )
 
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.bench.frame_bench import CPU_TO_FRAME_MAX, NAMES, SYNCS_PER_LOCK_MAX
+from tests.bench.frame_bench import Row as FrameRow
 from tests.bench.store_bench import DISK, FULL_SPEED, POSTGRES, STEADY_PER_S, WRITERS, StoreResult
 
 RATIO_TO_RAW_MIN = 0.5
@@ -66,6 +68,49 @@ def http_targets(result: HttpResult) -> list[Target]:
 def gateway_targets(result: HttpResult) -> list[Target]:
     name = "CPU that the gateway's hop adds to a call, to the call itself"
     return [Target(name, float(result["hop_to_call"]), float(result["hop_to_call_max"]), False)]
+
+
+def frame_targets(rows: Sequence[FrameRow]) -> list[Target]:
+    """Of connections that are kept alive: what a new one costs is in the table."""
+    kept = [row for row in rows if row.is_keep_alive]
+    targets = [
+        Target(
+            f"CPU of {NAMES[row.kind]} to the frame's lock cycle",
+            row.cpu_to_frame,
+            CPU_TO_FRAME_MAX[row.kind],
+            False,
+        )
+        for row in kept
+    ]
+    syncs = [row.syncs for row in kept if row.kind == "lock"]
+    return [*targets, *[Target("syncs per lock cycle", each, SYNCS_PER_LOCK_MAX, False) for each in syncs]]
+
+
+def frame_table(rows: Sequence[FrameRow]) -> str:
+    cells = [
+        (
+            NAMES[row.kind],
+            "kept alive" if row.is_keep_alive else "one per operation",
+            f"{row.cpu_us:.0f}",
+            f"{row.cpu_to_frame:.2f}",
+            f"{row.rate:.0f}",
+            f"{row.rate_to_frame:.2f}",
+            f"{row.syncs:.2f}",
+            f"{row.group:.1f}",
+        )
+        for row in rows
+    ]
+    head = (
+        "operation",
+        "connections",
+        "CPU µs",
+        "to the frame",
+        "per second",
+        "to the frame",
+        "syncs",
+        "commits/sync",
+    )
+    return table(head, cells)
 
 
 def store_tables(result: StoreResult) -> str:
@@ -192,4 +237,13 @@ commits both. Latency is that of the release; CPU is of all processes of the pla
 one storage transaction of the process that got the release.
 
 {transaction}
+
+## Beside the frame
+
+The frame is a server with nothing in it: it parses requests, writes them to a file that is synced once per turn of the loop, and
+answers with canned bodies of the same sizes and ids of their own. A plane on disk and its frame take turns under the same load;
+ratios are to the frame's lock cycle (acquire, update of 1 KB, release) in the same round, and medians of all rounds. What is far from
+its target needs decision 13's rules to run without a coroutine each, and decoded records in memory.
+
+{frame}
 """
