@@ -4,6 +4,7 @@ import contextlib
 import errno
 import threading
 from pathlib import Path
+from typing import ClassVar
 
 from holdfast.storage.disk.journal_file import DiskFile
 from holdfast.storage.disk.segment import RECORD_HEAD_BYTES
@@ -51,6 +52,16 @@ class GatedFile(DiskFile):
     def pwrite_synced(self, data: bytes, offset: int) -> None:
         self.is_syncing.set()
         self.gate.wait()
+        super().pwrite_synced(data, offset)
+
+
+class NotedFile(DiskFile):
+    """Notes which thread synced each record."""
+
+    synced_by: ClassVar[list[int]] = []
+
+    def pwrite_synced(self, data: bytes, offset: int) -> None:
+        self.synced_by.append(threading.get_ident())
         super().pwrite_synced(data, offset)
 
 

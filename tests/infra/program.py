@@ -1,6 +1,9 @@
 """Server programs run by the tests themselves: a private folder, a loopback port, and no root rights."""
 
+import contextlib
+import itertools
 import os
+import random
 import shutil
 import signal
 import socket
@@ -15,13 +18,24 @@ from tests.infra.provision import Unavailable
 
 STOP_TIMEOUT_S = 10
 _UNPRIVILEGED_USER = "nobody"
+_PORTS = range(10_000, 32_000)
+_tried = itertools.count(random.SystemRandom().randrange(len(_PORTS)))  # Other tests run beside this process.
 
 
 def free_port() -> int:
     """A loopback port that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Different ones, and not those of an earlier call, which may not be at rest yet. None that the system gives to
+    outgoing connections: one of these may take it meanwhile."""
+    found: list[int] = []
+    while len(found) < count:
+        port = _PORTS.start + next(_tried) % len(_PORTS)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found.append(port)
+    return found
 
 
 def server_user() -> str | None:

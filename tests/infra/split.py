@@ -1,6 +1,5 @@
 """The services of a split plane over one store, each with a server of its own, all in this process."""
 
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
@@ -19,6 +18,7 @@ from holdfast.state.settings import StateSettings
 from holdfast.txn.app import create_app as create_txn
 from holdfast.txn.settings import TxnSettings
 from tests.infra.gateway import SECRET
+from tests.infra.program import free_ports
 
 _CREATORS: Final[dict[Role, Callable[[dict[str, Any]], FastAPI]]] = {
     Role.LEASES: lambda flags: create_leases(LeasesSettings.isolated(**flags)),
@@ -30,32 +30,25 @@ _CREATORS: Final[dict[Role, Callable[[dict[str, Any]], FastAPI]]] = {
 
 @asynccontextmanager
 async def split_services(
-    store_url: str, *, is_clustered: bool = False, **settings: object
+    store_url: str, *, is_clustered: bool = False, replicas: int = 1, **settings: object
 ) -> AsyncIterator[dict[str, Any]]:
     """Yields the settings that name them, once they have found each other."""
-    ports: dict[Role, int] = dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True))
-    peers: dict[str, Any] = {f"peer_{role}": f"http://127.0.0.1:{port}" for role, port in ports.items()}
+    places = [role for role in SERVICES for _ in range(replicas)]
+    ports = free_ports(len(places))
+    urls: dict[Role, list[str]] = {role: [] for role in SERVICES}
+    for role, port in zip(places, ports, strict=True):
+        urls[role].append(f"http://127.0.0.1:{port}")
+    peers: dict[str, Any] = {f"peer_{role}": ",".join(found) for role, found in urls.items()}
     flags: dict[str, Any] = {"store": store_url, "internal_secret": SECRET, **peers, **settings}
     if is_clustered:
         flags["self_endpoint"] = peers["peer_txn"]
-    apps = {role: create(flags) for role, create in _CREATORS.items()}
+    apps = [_CREATORS[role](flags) for role in places]
     async with AsyncExitStack() as stack:
-        for role, app in apps.items():
-            listener = Listener(f"127.0.0.1:{ports[role]}")
+        for app, port in zip(apps, ports, strict=True):
+            listener = Listener(f"127.0.0.1:{port}")
             await stack.enter_async_context(running(app, listener, options=ServeOptions(drain_grace_s=0)))
-        for app in apps.values():
+        for app in apps:
             for client in app.state.peers.clients.values():
                 for peer in client.peers:
                     await peer.probe("/healthz")
         yield peers
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()

@@ -14,7 +14,8 @@ from tests.system.lease_wire import Held, WireAnswer, WireClient
 CLIENTS: Final = 8
 KEYS: Final = 3
 TTL_S: Final = 1
-PAUSE_S: Final = 1.2
+PAUSE_S: Final = 2.2
+"""Longer than a lease can last: its end is a whole second, rounded up."""
 
 T = TypeVar("T")
 

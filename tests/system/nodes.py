@@ -23,7 +23,7 @@ from holdfast.gateway.settings import GatewaySettings
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.postgres.store import open_postgres
 from tests.infra.gateway import SECRET
-from tests.infra.split import free_ports
+from tests.infra.program import free_ports
 from tests.system.split_plane import run_role
 from tests.wire.lockd.conftest import Wire
 

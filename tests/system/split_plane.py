@@ -1,7 +1,6 @@
 """A plane of five processes over one PostgreSQL: each can be killed at a named step and started again."""
 
 import asyncio
-import socket
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -27,6 +26,7 @@ from holdfast.state.app import create_app as create_state
 from holdfast.state.settings import StateSettings
 from holdfast.txn.app import create_app as create_txn
 from holdfast.txn.settings import TxnSettings
+from tests.infra.program import free_ports
 
 READY_S: Final = 30.0
 HEAL_S: Final = 30.0
@@ -48,6 +48,13 @@ def run_role(role: Role, port: int, flags: dict[str, Any], failpoints: str) -> N
     serve(_CREATORS[role](flags), Listener(f"127.0.0.1:{port}"), options=options)
 
 
+async def until(condition: Callable[[], Any], timeout_s: float = READY_S) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not await condition():
+        assert time.monotonic() < deadline_s, "it did not come to pass in time"
+        await asyncio.sleep(_POLL_S)
+
+
 class SplitPlane:
     """Started in `running`; talk to it through `client`, which is the gateway. Roles of `twins` run twice."""
 
@@ -56,7 +63,7 @@ class SplitPlane:
     ) -> None:
         self._context = processes
         self._places = [(role, 0) for role in _CREATORS] + [(role, 1) for role in twins]
-        self._ports = dict(zip(self._places, _free_ports(len(self._places)), strict=True))
+        self._ports = dict(zip(self._places, free_ports(len(self._places)), strict=True))
         urls: dict[Role, list[str]] = {role: [] for role in SERVICES}
         for role, number in self._places:
             if role in urls:
@@ -124,10 +131,7 @@ class SplitPlane:
         await self.until(lambda: self._answers(role, number, "/readyz"))
 
     async def until(self, condition: Callable[[], Any], timeout_s: float = READY_S) -> None:
-        deadline_s = time.monotonic() + timeout_s
-        while not await condition():
-            assert time.monotonic() < deadline_s, "it did not come to pass in time"
-            await asyncio.sleep(_POLL_S)
+        await until(condition, timeout_s)
 
     @asynccontextmanager
     async def running(self, **failpoints: str) -> AsyncIterator["SplitPlane"]:
@@ -159,14 +163,3 @@ class SplitPlane:
 
 async def _now(value: bool) -> bool:
     return value
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()

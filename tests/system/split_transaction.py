@@ -3,7 +3,7 @@ when all has healed."""
 
 import json
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import httpx
 
@@ -13,7 +13,7 @@ from holdfast.queue.layer.message.records import MESSAGES
 from holdfast.state.layer.records import DOCUMENTS
 from holdfast.storage.keys import prefix_range
 from holdfast.storage.port import Store
-from tests.system.split_plane import HEAL_S, SplitPlane
+from tests.system.split_plane import HEAL_S, until
 from tests.wire.lockd.queue_wire import MULTIPART, deliveries, message_body
 
 KEYS: Final = ("first", "second")
@@ -42,10 +42,17 @@ class Seen(NamedTuple):
         return self == Seen((None,) * len(KEYS), never, never, "ready", "gone")
 
 
+class Reached(Protocol):
+    """A plane, by its entrance."""
+
+    @property
+    def client(self) -> httpx.AsyncClient: ...
+
+
 class SplitTransaction:
     """Its keys and its queue are named after it, so that no other is in its way."""
 
-    def __init__(self, plane: SplitPlane, ttl_s: int = 30) -> None:
+    def __init__(self, plane: Reached, ttl_s: int = 30) -> None:
         self.plane = plane
         self.txn_id = self._name = new_xid()
         self.queue = f"q-{self._name}"
@@ -133,7 +140,7 @@ class SplitTransaction:
 
     async def healed(self, store: Store) -> Seen:
         """What is there when nothing of it is under way any more."""
-        await self.plane.until(lambda: self.is_over(store), HEAL_S)
+        await until(lambda: self.is_over(store), HEAL_S)
         return await self._seen(store)
 
     async def is_over(self, store: Store) -> bool:

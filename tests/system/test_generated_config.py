@@ -15,15 +15,22 @@ ANY_PORT = ("--listen", "127.0.0.1:0")
 SERVICES = ("leases", "state", "queue", "txn")
 
 
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A generated file, with `{home}` where it names the home it was written in."""
+    home = tmp_path_factory.mktemp("generating")
+    written = holdfast(home, "config", "gen")
+    assert written.returncode == 0, written.stderr
+    return (home / ".holdfast" / "config.yaml").read_text("utf-8").replace(str(home), "{home}")
+
+
 @pytest.fixture
-def homes(tmp_path: Path) -> tuple[Path, Path]:
+def homes(tmp_path: Path, config: str) -> tuple[Path, Path]:
     """A home without a config file, and one with a generated file."""
     plain, generated = tmp_path / "plain", tmp_path / "generated"
-    for home in (plain, generated):
-        home.mkdir()
-    written = holdfast(generated, "config", "gen")
-    assert written.returncode == 0, written.stderr
-    assert (generated / ".holdfast" / "config.yaml").is_file()
+    plain.mkdir()
+    (generated / ".holdfast").mkdir(parents=True)
+    (generated / ".holdfast" / "config.yaml").write_text(config.replace("{home}", str(generated)), "utf-8")
     return plain, generated
 
 

@@ -58,9 +58,10 @@ async def test_blobs_of_others_outlive_a_process_with_a_wrong_clock(postgres_url
 
 
 async def test_a_listener_is_not_forgotten_because_of_a_wrong_clock(postgres_url: str) -> None:
-    async with opened(postgres_url):
+    async with opened(postgres_url) as store, store.watch(b"a", b"b"):
         [right] = await listeners(postgres_url, 1)
-        async with opened(postgres_url, DAYS_S):
+        async with opened(postgres_url, DAYS_S) as wrong, wrong.watch(b"a", b"b"):
+            await wrong.compact()
             assert right in await listeners(postgres_url, 2)
 
 
