@@ -136,6 +136,7 @@ async def test_a_subscriber_keeps_what_it_took_and_no_more(plane: SplitPlane) ->
     asked = {"queue": queue, "owner": "gone", "visibility_timeout_seconds": LONG_S, "page_size": 8}
     client = send(plane, "/v1/queue/subscribe", asked)
     assert first.encode() in await client.read_until(b"first\r\n--")  # With the delimiter it counts as taken.
+    await plane.ready(Role.GATEWAY)  # A turn of its loop later, the gateway knows that it has written this.
     async with held_still(plane):
         second = await enqueue(plane, queue, b"second")
 
