@@ -6,7 +6,17 @@ import pytest
 
 from holdfast.storage.errors import Conflict, InvalidBatch
 from holdfast.storage.hosting.figures import COUNTS, LEVELS
-from holdfast.storage.port import ABSENT, BATCH_KEYS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX, Batch, Record, Store
+from holdfast.storage.port import (
+    ABSENT,
+    BATCH_KEYS_MAX,
+    EMPTY,
+    KEY_BYTES_MAX,
+    VALUE_BYTES_MAX,
+    Batch,
+    RangeExpectation,
+    Record,
+    Store,
+)
 from tests.conformance.backends import SMALL, Backend
 
 
@@ -53,6 +63,38 @@ async def test_a_failed_expectation_names_its_key_and_writes_nothing(store: Stor
     assert caught.value.key == b"a"
     assert await revision_of(store) == revision
     assert await store.get(b"b") is None
+
+
+async def test_a_range_that_is_expected_to_be_empty_may_hold_no_key(store: Store) -> None:
+    async def expect_empty(start: bytes, end: bytes | None, **puts: bytes) -> int:
+        batch = Batch(expect_ranges=[RangeExpectation(start, end, EMPTY)])
+        batch.puts.update({name.encode(): value for name, value in puts.items()})
+        return await store.commit(batch)
+
+    await store.commit(Batch(puts={b"a1": b"", b"b1": b""}))
+    await store.commit(Batch(deletes={b"a1"}))
+
+    created = await expect_empty(b"a", b"b", a2=b"")
+    for start, end in ((b"a", b"b"), (b"b", None)):
+        with pytest.raises(Conflict) as caught:
+            await expect_empty(start, end, z=b"")
+        assert caught.value.key == start
+    await expect_empty(b"a", b"a2")
+    await expect_empty(b"c", None)
+
+    assert await revision_of(store) == created
+    assert await store.get(b"z") is None
+
+
+async def test_of_two_batches_that_expect_a_range_to_be_empty_one_fills_it(store: Store) -> None:
+    async def fill(number: int) -> None:
+        expected = [RangeExpectation(b"a", b"b", EMPTY)]
+        await store.commit(Batch(expect_ranges=expected, puts={b"a%d" % number: b""}))
+
+    outcomes = await asyncio.gather(*map(fill, range(5)), return_exceptions=True)
+
+    assert [type(outcome) for outcome in outcomes].count(Conflict) == 4
+    assert len(await store.range(b"a", b"b", limit=10)) == 1
 
 
 async def test_an_expected_revision_that_holds_lets_the_batch_in(store: Store) -> None:

@@ -164,18 +164,45 @@ async def test_a_lease_of_another_process_is_known_by_the_feed(
     assert updated_again == COMMIT
 
 
-async def test_a_transaction_over_two_keys_fetches_once_who_takes_part_and_nothing_else(
+async def test_a_transaction_that_its_first_lease_began_fetches_once_who_takes_part_and_nothing_else(
     store: PostgresStore, plane: Plane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trips = Trips(store, monkeypatch)
     for number in range(2 * GUESS_AFTER):
         await joint_cycle(trips, plane, number)
 
-    minted = await joint_cycle(trips, plane, -1)
-    named = await joint_cycle(trips, plane, -2, new_xid())
+    assert await joint_cycle(trips, plane, -1) == [COMMIT, FETCHED, COMMIT, COMMIT, COMMIT]
+    assert await joint_cycle(trips, plane, -2, new_xid()) == [FETCHED, COMMIT, COMMIT, COMMIT, COMMIT]
 
-    assert minted == [COMMIT, FETCHED, COMMIT, COMMIT, COMMIT]
-    assert named == [FETCHED, COMMIT, COMMIT, COMMIT, COMMIT]
+
+async def test_a_transaction_under_an_id_of_the_client_fetches_nothing_after_others_were_new(
+    store: PostgresStore, plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips = Trips(store, monkeypatch)
+    for number in range(2 * GUESS_AFTER):
+        await joint_cycle(trips, plane, number, new_xid())
+
+    assert await joint_cycle(trips, plane, -1, new_xid()) == [COMMIT] * 5
+
+
+async def test_a_transaction_that_is_wrongly_taken_for_new_costs_one_conflict(
+    plane: Plane, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        open_postgres(postgres_url, StoreOptions()) as later,
+        open_plane(later, SystemClock()) as other,
+    ):
+        trips = Trips(later, monkeypatch)
+        for number in range(2 * GUESS_AFTER):
+            await joint_cycle(trips, other, number, new_xid())
+        begun = await plane.acquire(A, txn_id=new_xid())
+
+        joined = await trips.of(lambda: other.acquire(B, txn_id=begun.txn_id))
+        await plane.release(A, begun)
+
+        assert joined[0] == "commit"
+        assert joined[-1] == "commit"
+        assert (await plane.acquire(B)).txn_id != begun.txn_id  # The release ended both.
 
 
 async def test_a_refusal_costs_one_fetch(

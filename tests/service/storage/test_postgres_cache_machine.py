@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 
 from holdfast.storage.fetched import Fetched
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import Batch, Record, Transaction
+from holdfast.storage.port import EMPTY, Batch, Record, Transaction
 from holdfast.storage.postgres.feed import cache as cache_module
 from holdfast.storage.postgres.feed.cache import RecordCache
 from holdfast.storage.postgres.feed.ranges import ENTRY_BYTES
@@ -335,6 +335,20 @@ def test_a_commit_that_does_not_check_ranges_is_noticed(
 
     async def trusting(store: PostgresStore, batch: Batch) -> int:
         batch.expect_ranges.clear()
+        return await commit(store, batch)
+
+    monkeypatch.setattr(PostgresStore, "commit", trusting)
+
+    assert is_noticed(postgres_url)
+
+
+def test_a_range_that_is_guessed_to_be_empty_and_not_checked_is_noticed(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = PostgresStore.commit
+
+    async def trusting(store: PostgresStore, batch: Batch) -> int:
+        batch.expect_ranges[:] = [one for one in batch.expect_ranges if one.revision != EMPTY]
         return await commit(store, batch)
 
     monkeypatch.setattr(PostgresStore, "commit", trusting)

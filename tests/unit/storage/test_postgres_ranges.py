@@ -8,7 +8,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from holdfast.storage.port import Batch, RangeExpectation, Record
+from holdfast.storage.port import EMPTY, Batch, RangeExpectation, Record
 from holdfast.storage.postgres.feed import ranges as ranges_module
 from holdfast.storage.postgres.feed.ranges import ENTRY_BYTES, RANGE_RECORDS_MAX, VALUE_BYTES_MAX, RangeCache
 
@@ -89,6 +89,12 @@ class Ranges(RuleBasedStateMachine):
     ) -> None:
         batch.expect_ranges.append(RangeExpectation(*read, self.revision))
         self.answer_later(batch)
+
+    @rule(batch=batches, read=bounds)
+    def this_process_guesses_a_range_to_be_empty(self, batch: Batch, read: tuple[bytes, bytes]) -> None:
+        if self.cache.find(*read) is None and not self.within(self.revision, *read):
+            batch.expect_ranges.append(RangeExpectation(*read, EMPTY))
+            self.answer_later(batch)
 
     def answer_later(self, batch: Batch) -> None:
         has_writes = batch.puts or batch.deletes
@@ -270,6 +276,16 @@ def test_what_a_commit_read_past_the_cache_does_not_vouch_for_what_is_cached() -
 
     known = cache.find(b"a", b"b")
     assert known is None or known == ([record(b"a1"), of_another_process], 3)
+
+
+def test_a_range_that_was_guessed_to_be_empty_is_known_after_the_commit() -> None:
+    cache = RangeCache(1 << 20)
+
+    cache.committed(
+        Batch(expect_ranges=[RangeExpectation(b"a", b"b", EMPTY)], puts={b"a1": b"", b"b": b""}), 3
+    )
+
+    assert cache.find(b"a", b"b") == ([Record(b"a1", b"", 3, 3, 1)], 3)
 
 
 def test_ranges_stay_within_their_size() -> None:

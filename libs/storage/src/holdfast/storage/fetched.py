@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from holdfast.storage.errors import Conflict
-from holdfast.storage.port import ABSENT, NO_STAMP, Record
+from holdfast.storage.port import ABSENT, EMPTY, NO_STAMP, Record
 
 _CACHED = 0  # In the place of a statement's number: nothing was fetched.
 
@@ -50,6 +50,8 @@ class ReadCache(Protocol):
     def find_range(self, start: bytes, end: bytes | None) -> tuple[list[Record], int] | None: ...
 
     def guesses_absent(self, keys: Sequence[bytes]) -> bool: ...
+
+    def guesses_empty(self, start: bytes) -> bool: ...
 
     def doubt(self, keys: Iterable[bytes]) -> None: ...
 
@@ -174,6 +176,8 @@ class Fetched:
         if self._cache is None or not read.is_expected:
             return False
         known = self._cache.find_range(read.start, read.end)
+        if known is None and self._cache.guesses_empty(read.start):
+            known = [], EMPTY
         if known is None or len(known[0]) >= read.limit:
             return False
         records, revision = known

@@ -27,6 +27,7 @@ RANGE_LIMIT_MAX = 2_000  # A local store reads a page in one go; this keeps that
 
 NO_STAMP = -1
 ABSENT = 0  # As an expected mod_revision: the key must not exist.
+EMPTY = -1  # As the revision of an expected range: no key may exist in it.
 
 T = TypeVar("T")
 
@@ -61,7 +62,7 @@ class Event(NamedTuple):
 
 
 class RangeExpectation(NamedTuple):
-    """No key in [start, end) was put or deleted after `revision`."""
+    """No key in [start, end) was put or deleted after `revision`; with EMPTY, none exists."""
 
     start: bytes
     end: bytes | None

@@ -14,7 +14,7 @@ from holdfast.storage.fetched import RangeRead
 from holdfast.storage.local import layout
 from holdfast.storage.local.engine import ClosedEngine, Engine, Prepared, Write
 from holdfast.storage.local.layout import RecordChange
-from holdfast.storage.port import RangeExpectation, Record
+from holdfast.storage.port import EMPTY, RangeExpectation, Record
 
 RECENT_REVISIONS_MAX = 4096  # How far back a range expectation can be judged …
 RECENT_CHANGES_MAX = 1 << 16  # … and how many changes may be kept for it: a batch may have thousands.
@@ -272,8 +272,10 @@ class PendingBatches:
         }
 
     def has_changed(self, expectation: RangeExpectation) -> bool:
-        """Whether a key of the range was written after the expectation's revision."""
+        """Whether a key of the range was written after the expectation's revision, or exists if it was to be empty."""
         start, end, revision = expectation
+        if revision == EMPTY:
+            return bool(self.range(RangeRead(start, end, limit=1, reverse=False, is_expected=True))[0])
         if revision < self._recent_after:
             return True  # Too long ago to tell; reading again costs less than being wrong.
         for changed_revision, keys in reversed(self._recent):

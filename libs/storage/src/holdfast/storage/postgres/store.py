@@ -10,7 +10,7 @@ from holdfast.storage.errors import InvalidBatch, StoreReadOnly
 from holdfast.storage.fetched import Fetched, Missing, RangeRead
 from holdfast.storage.hosting.trouble import WriteTrouble
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import Batch, Demand, Record, Snapshot, SnapshotRecord
+from holdfast.storage.port import EMPTY, Batch, Demand, Record, Snapshot, SnapshotRecord
 from holdfast.storage.postgres.blob import PostgresBlobs
 from holdfast.storage.postgres.clock import keep_following, open_clock
 from holdfast.storage.postgres.compaction import Compactor, repeat
@@ -354,6 +354,6 @@ def _told(follower: Follower, redis_hints: RedisHints | None) -> Callable[[int, 
 
 def _check_revisions(batch: Batch) -> None:
     """The driver refuses what does not fit into its bigint, and would refuse the whole group with it."""
-    revisions = [*batch.expects.values(), *(expectation.revision for expectation in batch.expect_ranges)]
-    if any(not 0 <= revision <= _INT64_MAX for revision in revisions):
+    ranges = (one.revision for one in batch.expect_ranges if one.revision != EMPTY)
+    if any(not 0 <= revision <= _INT64_MAX for revision in (*batch.expects.values(), *ranges)):
         raise InvalidBatch("an expected revision is between 0 and 2^63 - 1")

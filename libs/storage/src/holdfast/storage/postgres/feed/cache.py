@@ -53,7 +53,8 @@ class RecordCache:
         self._floor = revision  # Changes up to here may be missing in `_changed`.
         self._is_following = size_bytes_max > 0
         self._followed_at_s = now_s()
-        self._absences = _Absences()
+        self._absences = _Absences()  # Of keys …
+        self._empty_ranges = _Absences()  # … and of ranges, by their first key.
         self._ranges = RangeCache(size_bytes_max // RANGES_SHARE)
         self._ranges.told_revision = revision
         self.hits = 0
@@ -113,6 +114,10 @@ class RecordCache:
         """Whether keys that nothing is known of are likely to be new, as those before them in their tables were."""
         return all(map(self._absences.is_likely, keys))
 
+    def guesses_empty(self, start: bytes) -> bool:
+        """Whether a range that is not known is likely to be empty, as those before it in its table were."""
+        return self._empty_ranges.is_likely(start)
+
     def doubt(self, keys: Iterable[bytes]) -> None:
         """A commit refused what was read here of one of these keys, or of a range that begins with one."""
         self.conflicts += 1
@@ -136,6 +141,7 @@ class RecordCache:
         self, start: bytes, end: bytes | None, records: Sequence[Record], revision: int
     ) -> None:
         """The database says that these are all records of the range, as of `revision`."""
+        self._empty_ranges.seen(start, is_absent=not records)
         if self._is_following:
             self._ranges.fetched(start, end, records, revision)
 
@@ -244,7 +250,7 @@ class RecordCache:
 
 
 class _Absences:
-    """Guesses by table whether a key that nothing is known of exists. One that does ends the guessing for a while."""
+    """Guesses by table whether what nothing is known of exists. If it does, that ends the guessing for a while."""
 
     def __init__(self) -> None:
         self._in_a_row: dict[bytes, int] = {}

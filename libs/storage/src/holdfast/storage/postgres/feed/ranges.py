@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from holdfast.storage.port import Batch, Record
+from holdfast.storage.port import EMPTY, Batch, Record
 
 RANGES_MAX = 10_000
 RANGE_RECORDS_MAX = 64  # A longer range is read less often than it changes.
@@ -86,7 +86,12 @@ class RangeCache:
     def committed(self, batch: Batch, revision: int) -> None:
         """This process has committed the batch: a range that it expected has not changed since it was read. The feed may have
         been quicker with it, and with what came after."""
-        if not self._starts or self.told_revision >= revision:
+        if self.told_revision >= revision:
+            return
+        for start, end, read_revision in batch.expect_ranges:
+            if read_revision == EMPTY and end is not None:
+                self._learn_new(start, end, batch, revision)
+        if not self._starts:
             return
         checked: set[bytes] = set()
         touched: dict[bytes, KnownRange] = {}
@@ -110,6 +115,11 @@ class RangeCache:
                 self._apply(known, batch, revision)
             else:
                 self.drop(start)  # What others changed before is not told yet.
+
+    def _learn_new(self, start: bytes, end: bytes, batch: Batch, revision: int) -> None:
+        """The range was empty before the batch: what it wrote there is all."""
+        puts = sorted((key, value) for key, value in batch.puts.items() if start <= key < end)
+        self.fetched(start, end, [Record.after(None, key, value, revision) for key, value in puts], revision)
 
     def _apply(self, known: KnownRange, batch: Batch, revision: int) -> None:
         known.revision = revision
