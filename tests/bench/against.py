@@ -9,9 +9,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -56,10 +57,15 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--shape", choices=tuple(SHAPES), default="disk")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each turn")
+    parser.add_argument(
+        "--new-connections", action="store_true", help="one for each operation; they are kept otherwise"
+    )
     asked = parser.parse_intermixed_args(arguments)
     if unknown := set(asked.kinds) - set(KINDS):
         parser.error(f"no such kind of load: {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
-    _say(f"{asked.shape}: {CLIENTS} clients, {asked.rounds} rounds of {asked.seconds:g} s each in turns")
+    connections = "a connection for each operation" if asked.new_connections else "kept connections"
+    turns = f"{asked.rounds} rounds of {asked.seconds:g} s each in turns"
+    _say(f"{asked.shape}: {CLIENTS} clients, {connections}, {turns}")
     titles = f"{asked.revision[:9]:>10}{'this tree':>10}{'CPU ratio (middle half)':>26}{'rate ratio (middle half)':>26}"
     _say(f"{'CPU µs per op':<16}{titles}")
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name, ExitStack() as stack:
@@ -70,32 +76,27 @@ def main(arguments: Sequence[str]) -> None:
             (folder / side).mkdir()
             planes[side] = stack.enter_context(SHAPES[asked.shape](folder / side, root))
         for kind in asked.kinds or KINDS:
-            _say(
-                str(
-                    compare(
-                        kind, planes["before"], planes["after"], rounds=asked.rounds, seconds=asked.seconds
-                    )
-                )
-            )
+            turn = partial(_turn, kind=kind, seconds=asked.seconds, is_keep_alive=not asked.new_connections)
+            _say(str(Comparison(kind, compare(turn, planes["before"], planes["after"], asked.rounds))))
 
 
-def compare(kind: str, before: Plane, after: Plane, *, rounds: int, seconds: float) -> Comparison:
+Turn = Callable[[Plane], tuple[float, float]]
+"""Server CPU per operation, and operations per second."""
+
+
+def compare(turn: Turn, before: Plane, after: Plane, rounds: int) -> list[Round]:
     found: list[Round] = []
     for number in range(rounds):
         if number % 2 == 0:
-            (before_us, before_per_s), (after_us, after_per_s) = (
-                _turn(plane, kind, seconds) for plane in (before, after)
-            )
+            (before_us, before_per_s), (after_us, after_per_s) = turn(before), turn(after)
         else:
-            (after_us, after_per_s), (before_us, before_per_s) = (
-                _turn(plane, kind, seconds) for plane in (after, before)
-            )
+            (after_us, after_per_s), (before_us, before_per_s) = turn(after), turn(before)
         found.append(Round(before_us, after_us, before_per_s, after_per_s))
-    return Comparison(kind, found)
+    return found
 
 
-def _turn(plane: Plane, kind: str, seconds: float) -> tuple[float, float]:
-    run = drive(plane, kind, concurrency=CLIENTS, seconds=seconds, keys=CLIENTS)
+def _turn(plane: Plane, *, kind: str, seconds: float, is_keep_alive: bool) -> tuple[float, float]:
+    run = drive(plane, kind, concurrency=CLIENTS, seconds=seconds, keys=CLIENTS, is_keep_alive=is_keep_alive)
     assert run.cpu_us_per_operation is not None, "this kernel does not tell CPU times"
     return run.cpu_us_per_operation, run.load.operations / run.load.seconds
 

@@ -71,8 +71,8 @@ def gateway_targets(result: HttpResult) -> list[Target]:
 
 
 def frame_targets(rows: Sequence[FrameRow]) -> list[Target]:
-    """Of connections that are kept alive: what a new one costs is in the table."""
-    kept = [row for row in rows if row.is_keep_alive]
+    """Of one connection for each operation, as many clients have it; those that are kept are in the table."""
+    new = [row for row in rows if not row.is_keep_alive]
     targets = [
         Target(
             f"CPU of {NAMES[row.kind]} to the frame's lock cycle",
@@ -80,9 +80,9 @@ def frame_targets(rows: Sequence[FrameRow]) -> list[Target]:
             CPU_TO_FRAME_MAX[row.kind],
             False,
         )
-        for row in kept
+        for row in new
     ]
-    syncs = [row.syncs for row in kept if row.kind == "lock"]
+    syncs = [row.syncs for row in new if row.kind == "lock"]
     return [*targets, *[Target("syncs per lock cycle", each, SYNCS_PER_LOCK_MAX, False) for each in syncs]]
 
 
