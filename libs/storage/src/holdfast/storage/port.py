@@ -74,8 +74,9 @@ class Batch:
     """What must hold, and what is then written, all of it or nothing.
 
     `expects` maps a key to the mod_revision it must have (ABSENT: none). `blobs` names, for a key in `puts`, the
-    blobs that its record refers to; they live at least as long as a record refers to them. `read_stamp` is the
-    store's own: with it a store may know that nothing changed since the expectations were read.
+    blobs that its record refers to; they live at least as long as a record refers to them. `fresh` are keys of `puts` that
+    do not exist, which the writer knows for sure: a store need not look them up. `read_stamp` is the store's own: with it a store
+    may know that nothing changed since the expectations were read.
     """
 
     expects: dict[bytes, int] = field(default_factory=dict)
@@ -83,6 +84,7 @@ class Batch:
     puts: dict[bytes, bytes] = field(default_factory=dict)
     deletes: set[bytes] = field(default_factory=set)
     blobs: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
+    fresh: set[bytes] = field(default_factory=set)
     read_stamp: int = NO_STAMP
 
 
@@ -265,6 +267,10 @@ class Transaction(View, Protocol):
     """
 
     def put(self, key: bytes, value: bytes, *, blobs: tuple[str, ...] = ()) -> None: ...
+
+    def put_fresh(self, key: bytes, value: bytes) -> None:
+        """The same, of a key that does not exist: it holds an id that was minted for it, or follows from what was read."""
+        ...
 
     def delete(self, key: bytes) -> None: ...
 

@@ -292,8 +292,14 @@ class BufferedTransaction:
             batch.blobs.pop(key, None)
         self._seen[key] = Record(key, value, 0, 0, 0)
 
+    def put_fresh(self, key: bytes, value: bytes) -> None:
+        if key not in self._seen:
+            self.batch.fresh.add(key)
+        self.put(key, value)
+
     def delete(self, key: bytes) -> None:
         batch = self.batch
+        batch.fresh.discard(key)
         batch.puts.pop(key, None)
         batch.blobs.pop(key, None)
         batch.deletes.add(key)

@@ -19,6 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Protocol, Self
 
 from holdfast.storage.codec.blobs import EncodedBlobStore
@@ -119,7 +120,7 @@ class ValueCodec:
             sealed[key] = self.seal(key, value)
             if len(sealed) % STEP_RECORDS == 0:
                 await asyncio.sleep(0)
-        return Batch(batch.expects, batch.expect_ranges, sealed, batch.deletes, batch.blobs, batch.read_stamp)
+        return replace(batch, puts=sealed)
 
     def open_event(self, event: Event) -> Event:
         return Event(

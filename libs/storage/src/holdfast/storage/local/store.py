@@ -112,12 +112,13 @@ class LocalStore(LocalReader):
         revision = self._pending.revision + 1
         changes: list[RecordChange] = []
         newest: list[tuple[bytes, Kept | None]] = []
+        fresh = batch.fresh
         for key, value in batch.puts.items():
             blobs: tuple[str, ...] = ()
             if batch.blobs:
                 blobs = batch.blobs.get(key, ())
                 self._check_blobs(blobs)
-            previous = self._pending.kept(key)
+            previous = None if key in fresh else self._pending.kept(key)
             if previous is None:
                 record = Record(key, value, revision, revision, 1)
             else:

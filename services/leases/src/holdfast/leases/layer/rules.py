@@ -87,7 +87,11 @@ def grant(tx: Transaction, params: AcquireParams, ids: Ids, now_ms: int, decider
         fencing_token=lease.fencing_token + 1 if lease is not None else first_token,
         updated_at_s=now_ms // 1000,
     )
-    _put(tx, member, granted)
+    LEASES.put(tx, granted, *member)
+    if params.txn_id:
+        tx.put(HELD.key(ids.txn_id, *member), b"")
+    else:
+        tx.put_fresh(HELD.key(ids.txn_id, *member), b"")  # The id was minted for this grant.
     return Granted(granted, current, freed)
 
 
@@ -124,13 +128,9 @@ def grant_message_state(
         fencing_token=lease.fencing_token + 1 if lease is not None else FIRST_OF_MESSAGE,
         updated_at_s=now_ms // 1000,
     )
-    _put(tx, member, granted)
+    LEASES.put(tx, granted, *member)
+    tx.put(HELD.key(granted.txn_id, *member), b"")
     return granted
-
-
-def _put(tx: Transaction, member: Member, lease: Lease) -> None:
-    LEASES.put(tx, lease, *member)
-    tx.put(HELD.key(lease.txn_id, *member), b"")
 
 
 # -- keepalive

@@ -107,6 +107,7 @@ class Arrivals:
             self._add(writes, order, content, policy, now_ms)
             for (order, content), policy in zip(orders, policies, strict=True)
         ]
+        writes.batch.fresh.update(writes.batch.puts)  # Each key holds an id that was minted just now.
         await self._commit(writes, arrivals)
         return self._stored(
             [

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from holdfast.state.layer.index.summaries import Summaries
-from holdfast.state.layer.index.terms import NOTHING, ONLY_PARTIAL, Terms
+from holdfast.state.layer.index.terms import NOTHING, ONLY_PARTIAL, PARTIAL, Terms
 from holdfast.state.layer.query.engine import Engine, preferred_by_default
 from holdfast.state.layer.records import is_large, is_visible
 from holdfast.state.layer.records_pb2 import Document, IndexFormat, IndexProgress, IndexState
@@ -64,8 +64,10 @@ class IndexWriter:
                 continue
             left -= len(added) + len(removed)
             prefix = index_prefix(namespace)
+            # Of a built index the entries that a document did not have are not there, but for the mark that stays.
+            put = tx.put_fresh if phase == IndexState.READY and PARTIAL not in added else tx.put
             for entry in added:
-                tx.put(index_key(prefix, entry, change.member.key), b"")
+                put(index_key(prefix, entry, change.member.key), b"")
             for entry in removed:
                 tx.delete(index_key(prefix, entry, change.member.key))
 
