@@ -2,10 +2,10 @@
 
 import asyncio
 import socket
-from typing import Any
+from typing import Any, cast
 
-import uvicorn
 from fastapi import FastAPI
+from uvicorn._types import ASGI3Application
 from uvicorn.server import ServerState
 
 from holdfast.common.express.lane import Lane
@@ -58,10 +58,7 @@ class FakeConnection:
         self.lane = Lane(parts.table, parts.hooks, limits=limits or Limits(), is_express=is_express)
         self._now_s = 100.0
         self.lane.tick(self._now_s, 1_700_000_000.0)
-        protocol_class = bound_to(self.lane)
-        config = uvicorn.Config(app, http=protocol_class, ws="none", log_config=None, proxy_headers=False)
-        config.load()
-        self.protocol = protocol_class(config, ServerState(), {})
+        self.protocol = bound_to(self.lane, cast(ASGI3Application, app), ServerState())()
         self.transport = FakeTransport()
         self.protocol.connection_made(self.transport)
 

@@ -20,7 +20,8 @@ class Desk:
     def __init__(self) -> None:
         self.done: list[object] = []
         self.cancellations = 0
-        self.worker: Worker[object] = Worker(asyncio.get_running_loop(), self.done.append, self._cancelled)
+        self.worker: Worker[object] = Worker(asyncio.get_running_loop())
+        self.worker.serve(self.done.append, self._cancelled)
 
     def _cancelled(self) -> None:
         self.cancellations += 1
@@ -321,7 +322,8 @@ async def test_a_long_line_of_work_behind_work_that_waited_is_no_deep_stack() ->
             left -= 1
             worker.run(_value(left))
 
-    worker: Worker[object] = Worker(asyncio.get_running_loop(), next_one, lambda: None)
+    worker: Worker[object] = Worker(asyncio.get_running_loop())
+    worker.serve(next_one, lambda: None)
     asyncio.get_running_loop().call_soon(worker.run, gate.wait())
     await asyncio.sleep(0)
     gate.set()
@@ -389,7 +391,8 @@ def test_workers_of_two_loops_do_not_get_in_each_others_way() -> None:
     async def ended(work: Coroutine[Any, None, bool]) -> bool:
         loop = asyncio.get_running_loop()
         end: asyncio.Future[bool] = loop.create_future()
-        worker = Worker(loop, end.set_result, lambda: None)
+        worker: Worker[bool] = Worker(loop)
+        worker.serve(end.set_result, lambda: None)
         loop.call_soon(worker.run, work)
         return await asyncio.wait_for(end, 10)
 

@@ -1,19 +1,23 @@
-"""One connection of the express lane from its first byte to its last: how it begins, is too slow, is refused and ends."""
+"""One connection of the express lane from its first byte to its last: how it begins, is too slow, is refused and ends.
+
+Many connections carry a single request, so one is a small object: what only some of them need (the parser, the worker, the
+addresses) is made when it is needed.
+"""
 
 import asyncio
 from collections import deque
-from typing import Any, Final
+from typing import Final, cast
 
 import httptools
-from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from uvicorn.protocols.utils import get_remote_addr
 from uvicorn.server import ServerState
 
 from holdfast.common.errors import HoldfastError, RequestTimeout, TooManyConnections
 from holdfast.common.express.execution import Worker
 from holdfast.common.express.hang_up import is_peer_gone
 from holdfast.common.express.lane import Lane
-from holdfast.common.express.message import AnyAnswer, Request, render
+from holdfast.common.express.message import AnyAnswer, Header, Request, render
 from holdfast.common.express.route import Route
 from holdfast.common.ids import correlation_id_of
 from holdfast.common.security.principal import Principal
@@ -31,24 +35,61 @@ _PROBE_ANSWER_S: Final = 0.01
 """The lane looks at half-closed connections only now and then; until it does, a waiting client counts as there."""
 
 
-class HttpConnection(HttpToolsProtocol):
-    """What is true of a connection whatever it is asked. `lane` and `_worker` come from the class that answers."""
+class HttpConnection(asyncio.Protocol):
+    """What is true of a connection whatever it is asked. It is its own flow control, in both directions.
+
+    `lane` and `server_state` are of the class that one server makes its connections from.
+    """
+
+    __slots__ = (
+        "_body",
+        "_client",
+        "_close_at_s",
+        "_is_busy",
+        "_is_endless",
+        "_is_eof",
+        "_is_streaming",
+        "_is_tls",
+        "_limits",
+        "_parser",
+        "_phase",
+        "_queue",
+        "_quiet_bytes",
+        "_refusal",
+        "_route",
+        "_running",
+        "_since_s",
+        "_unparsed",
+        "_worker",
+        "_writable",
+        "_write_paused_s",
+        "cycle",
+        "headers",
+        "loop",
+        "principal",
+        "read_paused",
+        "transport",
+        "url",
+        "write_paused",
+    )
 
     lane: Lane
-    _worker: Worker[AnyAnswer | None]
+    server_state: ServerState
+    transport: asyncio.Transport
 
-    def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
-        assert self.parser is not None
-        self._http: httptools.HttpRequestParser = self.parser  # uvicorn drops its own at the end.
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._parser: httptools.HttpRequestParser | None = None
+        self._worker: Worker[AnyAnswer | None] | None = None
+        self._client: tuple[str, int] | None = None
         self.url = b""
+        self.headers: list[Header] = []
         self.principal: Principal | None = None
+        self.cycle: RequestResponseCycle | None = None
+        self.read_paused = False
+        self.write_paused = False
+        self._writable: asyncio.Event | None = None
+        self._is_tls = False
         self._limits = self.lane.limits
         self._phase = IDLE
         self._since_s = self.lane.now_s
@@ -66,19 +107,70 @@ class HttpConnection(HttpToolsProtocol):
         self._route: Route | None = None
         self._body: bytes | bytearray = b""
 
+    @property
+    def _http(self) -> httptools.HttpRequestParser:
+        """The parser of all but the plainest requests."""
+        parser = self._parser
+        if parser is None:
+            parser = self._parser = httptools.HttpRequestParser(self)
+            # What follows a last request is dropped by `_take_next`, and is no error.
+            parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        return parser
+
+    def client(self) -> tuple[str, int] | None:
+        """The address of the other side."""
+        if self._client is None:
+            self._client = get_remote_addr(self.transport)
+        return self._client
+
+    def on_response_complete(self) -> None:
+        """An answer is out."""
+        raise NotImplementedError
+
+    # Flow control.
+
+    def pause_reading(self) -> None:
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        self._write_paused_s = self.lane.now_s
+        self.write_paused = True
+        if self._writable is not None:
+            self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self.write_paused = False
+        if self._writable is not None:
+            self._writable.set()
+
+    async def drain(self) -> None:
+        """Return when the client has taken enough of its answers, or is gone."""
+        if self.write_paused:
+            if self._writable is None:
+                self._writable = asyncio.Event()
+            await self._writable.wait()
+
     # It begins and ends.
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn narrows it
-        super().connection_made(transport)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
         lane = self.lane
         lane.connections.add(self)
         ssl_object = transport.get_extra_info("ssl_object")
         if ssl_object is not None:
+            self._is_tls = True
             certificate: bytes | None = ssl_object.getpeercert(True)
             self.principal = Principal.of_certificate(certificate)
             if lane.accepts_peer is not None and not lane.accepts_peer(certificate or b""):
                 self._phase = REFUSED
-                transport.abort()
+                self.transport.abort()
                 return
         if len(lane.connections) > self._limits.connections_max:
             self._refuse(
@@ -93,13 +185,23 @@ class HttpConnection(HttpToolsProtocol):
             if isinstance(item, RequestResponseCycle) and not item.response_complete:
                 item.disconnected = True
                 item.message_event.set()
+        if (cycle := self.cycle) is not None:
+            cycle.disconnected = cycle.disconnected or not cycle.response_complete
+            cycle.message_event.set()
         self._queue.clear()
-        self._worker.cancel()
-        super().connection_lost(exc)
+        self.cycle = self._running = self._parser = (
+            None  # They refer to this connection, and it should go by itself.
+        )
+        if (worker := self._worker) is not None:
+            self._worker = None
+            self.lane.give_back(worker)
+        if self._writable is not None:
+            self.write_paused = False
+            self._writable.set()
 
-    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio asks whether to keep the sending side open
+    def eof_received(self) -> bool:
         """A client may close its sending side and still wait for the answer, or be gone: only a write can tell."""
-        if not self._is_busy or self._refusal is not None or self.scheme == "https":
+        if not self._is_busy or self._refusal is not None or self._is_tls:
             return False  # Nothing to wait for, or TLS, which knows no half-closed connection.
         if self._is_endless:
             self.transport.abort()
@@ -135,7 +237,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._close_at_s is not None:
             if now_s >= self._close_at_s:
                 self.transport.abort()
-        elif self.flow.write_paused and now_s - self._write_paused_s > self._write_timeout_s():
+        elif self.write_paused and now_s - self._write_paused_s > self._write_timeout_s():
             self.transport.abort()
         elif self._phase == IDLE and not self._is_busy:
             idle_s_max = limits.idle_close_s if self.lane.is_closing else limits.keep_alive_timeout_s
@@ -143,7 +245,7 @@ class HttpConnection(HttpToolsProtocol):
                 self.transport.close()
         elif self._phase == HEAD and waited_s > limits.head_timeout_s:
             self._refuse(RequestTimeout("the request headers took too long to arrive"))
-        elif self._phase == BODY and waited_s > limits.body_timeout_s and not self.flow.read_paused:
+        elif self._phase == BODY and waited_s > limits.body_timeout_s and not self.read_paused:
             self._refuse(RequestTimeout("the request body took too long to arrive"))
 
     def _write_timeout_s(self) -> float:
@@ -194,6 +296,6 @@ class HttpConnection(HttpToolsProtocol):
     def _linger(self) -> None:
         """Closing with unread input would reset the connection and could take the answer away from the client."""
         self._close_at_s = self.lane.now_s + self._limits.linger_s
-        self.flow.resume_reading()
+        self.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()

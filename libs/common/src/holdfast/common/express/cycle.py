@@ -1,6 +1,7 @@
 """uvicorn's way of one request through ASGI, for old clients and for those that are answered before they have sent all."""
 
 import asyncio
+import logging
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -9,12 +10,15 @@ from urllib.parse import unquote
 
 import httptools
 from uvicorn._types import ASGI3Application, ASGISendEvent, HTTPScope
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from uvicorn.protocols.utils import get_local_addr
 
 from holdfast.common.errors import InvalidRequest
 from holdfast.common.express.connection import HttpConnection, Job
 from holdfast.common.express.hang_up import is_peer_gone, reset
+
+_uvicorn_log: Final = logging.getLogger("uvicorn.error")
 
 
 class Cycle(RequestResponseCycle):
@@ -53,19 +57,22 @@ def _is_last(message: ASGISendEvent) -> bool:
 class AsgiConnection(HttpConnection):
     """A connection whose requests go through ASGI where the lane does not take them."""
 
+    __slots__ = ()
+
+    app: ASGI3Application
+
     def _begin_asgi(self) -> None:
         version = self._http.get_http_version()
         is_http_1_0 = version == "1.0"
         if self._http.should_upgrade() and has_body(self.headers):
             raise InvalidRequest("a request with a body cannot ask for an upgrade")
-        self.scope = self._make_scope(version)
         cycle = Cycle(
-            scope=self.scope,
+            scope=self._make_scope(version),
             transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=self.access_log,
+            flow=cast(FlowControl, self),
+            logger=_uvicorn_log,
+            access_logger=_uvicorn_log,
+            access_log=False,
             default_headers=self.lane.default_headers,
             message_event=asyncio.Event(),
             expect_100_continue=expects_continue(self.headers) and not is_http_1_0,
@@ -89,14 +96,14 @@ class AsgiConnection(HttpConnection):
             END_WITH_CLIENT: self._end_with_client,
         }
         scope.update(
-            asgi={"version": self.asgi_version, "spec_version": "2.3"},
+            asgi={"version": "3.0", "spec_version": "2.3"},
             http_version=version,
             method=self._http.get_method().decode("ascii"),
-            server=self.server,
-            client=self.client,
-            scheme=self.scheme,
-            root_path=self.root_path,
-            state=self.app_state.copy(),
+            server=get_local_addr(self.transport),
+            client=self.client(),
+            scheme="https" if self._is_tls else "http",
+            root_path="",
+            state={},
             extensions=extensions,
         )
         return cast(HTTPScope, scope)
@@ -107,16 +114,20 @@ class AsgiConnection(HttpConnection):
     def _start_cycle(self, cycle: RequestResponseCycle) -> None:
         self._is_busy = True
         self._running = cycle
-        self._start_asgi_task(cycle, cast(ASGI3Application, self.app))
+        tasks = self.server_state.tasks
+        task = self.loop.create_task(cycle.run_asgi(self.app))
+        task.add_done_callback(tasks.discard)
+        tasks.add(task)
 
     def _on_streamed_body(self, body: bytes) -> None:
         self._since_s = self.lane.now_s
-        if self.cycle.response_complete:
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
             return
-        self.cycle.body += body
-        if len(self.cycle.body) > HIGH_WATER_LIMIT:
-            self.flow.pause_reading()
-        self.cycle.message_event.set()
+        cycle.body += body
+        if len(cycle.body) > HIGH_WATER_LIMIT:
+            self.pause_reading()
+        cycle.message_event.set()
 
     def _overflow_to_asgi(self) -> None:
         """A chunked body grew over the inline limit: the ASGI twin of the route reads the rest as a stream."""
@@ -127,7 +138,7 @@ class AsgiConnection(HttpConnection):
 
     def _wait_in_line(self, item: "Job | RequestResponseCycle") -> None:
         self._queue.append(item)
-        self.flow.pause_reading()
+        self.pause_reading()
 
 
 CORRELATION_ID: Final = "holdfast.correlation_id"

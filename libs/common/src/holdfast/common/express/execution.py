@@ -1,10 +1,10 @@
 """The one way a hot request is run, by the lane and by ASGI: admit, validate, handle, turn errors into answers.
 
-On the lane a connection has one task for all its requests, which is rarely woken: making a task, or scheduling one, costs as
+On the lane a connection has one task for all its requests, its worker's, which is rarely woken: making a task, or scheduling one, costs as
 much as the rest of a small request. So the lane drives the coroutine of a request itself. The first step runs at once, the
 later ones as callbacks of the futures that it waits for, each entered as the connection's task and in its context:
-`current_task`, timeouts, task groups and context variables see that task from the first line on. The requests of a connection
-share its context: a handler that sets a context variable has to reset it.
+`current_task`, timeouts, task groups and context variables see that task from the first line on. The requests of a connection,
+and of those that get its worker after it, share its context: a handler that sets a context variable has to reset it.
 """
 
 import asyncio
@@ -127,6 +127,14 @@ def in_turn(first: Identify | None, second: Identify) -> Identify:
 Result = TypeVar("Result")
 
 
+def _ignore() -> None:
+    pass
+
+
+def _ignore_result(result: object) -> None:
+    pass
+
+
 class Worker(Generic[Result]):
     """Runs one piece of work at a time; the caller with the next one waits for the end of the last.
 
@@ -150,14 +158,9 @@ class Worker(Generic[Result]):
         "_wake",
     )
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        on_done: Callable[[Result], None],
-        on_cancelled: Callable[[], None],
-    ) -> None:
-        self._on_done = on_done
-        self._on_cancelled = on_cancelled
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._on_done: Callable[[Result], None] = _ignore_result
+        self._on_cancelled: Callable[[], None] = _ignore
         self._loop = loop
         self._context = contextvars.copy_context()
         self._outer = self._context.copy()  # Of the callbacks, which enter the other one for the work.
@@ -169,6 +172,30 @@ class Worker(Generic[Result]):
         self._wake: asyncio.Future[None] | None = None
         self._waiting: tuple[Coroutine[Any, None, Result], asyncio.Future[Any]] | None = None
         self._handed: tuple[Coroutine[Any, None, Result], Any, bool] | None = None
+
+    def serve(self, on_done: Callable[[Result], None], on_cancelled: Callable[[], None]) -> None:
+        """Say from now on who is told of the work."""
+        self._on_done = on_done
+        self._on_cancelled = on_cancelled
+
+    def leave(self) -> None:
+        """An idle worker has no one to tell, until it serves another one."""
+        self._on_done = _ignore_result
+        self._on_cancelled = _ignore
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no work and may get some from another one."""
+        task = self._task
+        return task is None or (
+            self._is_free
+            and self._waiting is None
+            and self._handed is None
+            and self._next is None
+            and not self._is_telling
+            and not task.done()
+            and not task.cancelling()
+        )
 
     def run(self, work: Coroutine[Any, None, Result]) -> None:
         """Run work: at once where no other task is running, as when a protocol gets its bytes, else soon."""

@@ -5,15 +5,16 @@ from collections.abc import Callable
 from email.utils import formatdate
 from typing import TYPE_CHECKING
 
-from holdfast.common.express.execution import Hooks
+from holdfast.common.express.execution import Hooks, Worker
 from holdfast.common.express.limits import DEFAULT_LIMITS, Limits
-from holdfast.common.express.message import Header
+from holdfast.common.express.message import AnyAnswer, Header
 from holdfast.common.express.route import Table
 
 if TYPE_CHECKING:
     from holdfast.common.express.connection import HttpConnection
 
 _SWEEP_EVERY_TICKS = 5
+_IDLE_WORKERS_MAX = 256
 
 
 class Lane:
@@ -44,6 +45,7 @@ class Lane:
         self.connections: set[HttpConnection] = set()
         self.half_closed: set[HttpConnection] = set()
         self.is_empty = asyncio.Event()
+        self._idle_workers: list[Worker[AnyAnswer | None]] = []
         self._ticks = 0
         self._wall_s = -1
 
@@ -73,6 +75,8 @@ class Lane:
     def begin_close(self) -> None:
         """From now on every answer ends its connection, and idle connections are closed."""
         self.is_closing = True
+        while self._idle_workers:
+            self._idle_workers.pop().cancel()
         for connection in list(self.connections):
             connection.shutdown()
         if not self.connections:
@@ -84,6 +88,18 @@ class Lane:
         self.half_closed.discard(connection)
         if self.is_closing and not self.connections:
             self.is_empty.set()
+
+    def take_worker(self, loop: asyncio.AbstractEventLoop) -> Worker[AnyAnswer | None]:
+        """For a connection that has a request. One that served another before saves the making of a task."""
+        return self._idle_workers.pop() if self._idle_workers else Worker(loop)
+
+    def give_back(self, worker: Worker[AnyAnswer | None]) -> None:
+        """Its connection is over: what it still does is cancelled."""
+        if worker.is_idle and len(self._idle_workers) < _IDLE_WORKERS_MAX and not self.is_closing:
+            worker.leave()
+            self._idle_workers.append(worker)
+        else:
+            worker.cancel()
 
     def abort(self) -> None:
         """Drop every connection at once."""

@@ -20,6 +20,9 @@ Header = tuple[bytes, bytes]
 Headers = list[Header] | bytes
 """Pairs with lower-case names, or plain lines (`Name: value`, each with its line end) as they came."""
 
+Address = tuple[str, int]
+"""Host and port."""
+
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 """A client may invent others; those become neither labels of metrics nor names of spans."""
 QUERY_FIELDS_MAX: Final = 256
@@ -32,16 +35,17 @@ _is_unescaped = re.compile(rb"(?:[\w./:-]+=[\w./:-]*&){0,15}[\w./:-]+=[\w./:-]*"
 class Request:
     """One request, complete with its body; header names are lower case, repeated ones stay repeated.
 
-    Its principal may be given as a certificate in DER, or as None for the anonymous one.
+    Its principal may be given as a certificate in DER, or as None for the anonymous one. The address of its client may be given
+    as what finds it out: few ask for it.
     """
 
     __slots__ = (
+        "_client",
         "_first_values",
         "_headers",
         "_parameters",
         "_principal",
         "body",
-        "client",
         "correlation_id",
         "method",
         "path",
@@ -55,7 +59,7 @@ class Request:
         query_string: bytes,
         headers: Headers,
         body: bytes,
-        client: tuple[str, int] | None,
+        client: Callable[[], Address | None] | Address | None,
         principal: Principal | bytes | None,
         correlation_id: str,
     ) -> None:
@@ -64,11 +68,16 @@ class Request:
         self.query_string = query_string
         self._headers = headers
         self.body = body
-        self.client = client
+        self._client = client
         self._principal = principal
         self.correlation_id = correlation_id
         self._first_values: dict[bytes, bytes] | None = None
         self._parameters: dict[str, str] | None = None
+
+    @property
+    def client(self) -> Address | None:
+        client = self._client
+        return client() if callable(client) else client
 
     @property
     def principal(self) -> Principal:

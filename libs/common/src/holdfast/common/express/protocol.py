@@ -1,4 +1,4 @@
-"""The express lane: uvicorn's HTTP/1.1 protocol that answers the routes of a table without going through ASGI.
+"""The express lane: the HTTP/1.1 protocol that answers the routes of a table without going through ASGI.
 
 A connection reads requests (`_phase`) and answers them one after the other (`_is_busy`), so that pipelined answers
 keep their order. What it has read ahead waits in `_queue` (whole requests) and `_unparsed` (bytes):
@@ -7,14 +7,14 @@ keep their order. What it has read ahead waits in `_queue` (whole requests) and 
       any --malformed, too large, too slow--> REFUSED                   one last answer, further input is dropped
 """
 
-import asyncio
 import re
 import select
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
 import httptools
-from uvicorn.config import Config
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
@@ -28,7 +28,7 @@ from holdfast.common.express.connection import BODY, HEAD, IDLE, REFUSED
 from holdfast.common.express.cycle import (
     AsgiConnection,
 )
-from holdfast.common.express.execution import Worker, execute
+from holdfast.common.express.execution import execute
 from holdfast.common.express.hang_up import is_peer_gone, watch_hang_up
 from holdfast.common.express.lane import Lane
 from holdfast.common.express.message import (
@@ -129,25 +129,31 @@ class RequestLines:
 
 
 class ExpressProtocol(AsgiConnection):
-    """One connection. `lane` is set by `bound_to`, because uvicorn makes its protocols from a class."""
+    """One connection. What is the same for all of a server is set by `bound_to`."""
+
+    __slots__ = (
+        "_correlation_id",
+        "_hang_up",
+        "_inline_bytes_max",
+        "_is_called_off",
+        "_is_held_up",
+        "_is_parsing",
+        "_keeps_alive",
+        "_query",
+        "_quick",
+        "_served_id",
+        "_served_keeps_alive",
+    )
 
     request_lines: RequestLines
 
-    def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+    def __init__(self) -> None:
+        super().__init__()
         self._quick: QuickHead | None = None
-        self.headers = []
         self._is_held_up = False
         self._is_called_off = False
         self._is_parsing = False
         self._hang_up: select.poll | None = None
-        self._worker = Worker(self.loop, self._on_answer, self._on_cancelled)
         self._served_id = ""
         self._served_keeps_alive = True
         self._query = b""
@@ -156,10 +162,6 @@ class ExpressProtocol(AsgiConnection):
         self._inline_bytes_max = 0
 
     # The client reads its answers slowly.
-
-    def pause_writing(self) -> None:
-        self._write_paused_s = self.lane.now_s
-        super().pause_writing()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -206,7 +208,7 @@ class ExpressProtocol(AsgiConnection):
             piece, self._unparsed = self._unparsed[:SLICE_BYTES], self._unparsed[SLICE_BYTES:]
             self._parse(piece)
         if self._unparsed:
-            self.flow.pause_reading()
+            self.pause_reading()
 
     def _parse(self, data: bytes) -> None:
         was_reading = self._phase != IDLE
@@ -239,6 +241,9 @@ class ExpressProtocol(AsgiConnection):
         self._phase = HEAD
         self._since_s = self.lane.now_s
         self._quiet_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers.append((name.lower(), value))
@@ -284,6 +289,7 @@ class ExpressProtocol(AsgiConnection):
         self._since_s = self.lane.now_s
         route = self._route
         if route is None:
+            assert self.cycle is not None, "it began with the headers"
             self.cycle.more_body = False
             self.cycle.message_event.set()
             return
@@ -347,7 +353,14 @@ class ExpressProtocol(AsgiConnection):
         self._is_busy = True
         self._served_id = request.correlation_id
         self._served_keeps_alive = keeps_alive
-        self._worker.run(execute(route, request, self.lane.hooks))
+        self._run(execute(route, request, self.lane.hooks))
+
+    def _run(self, work: Coroutine[Any, None, AnyAnswer | None]) -> None:
+        worker = self._worker
+        if worker is None:
+            worker = self._worker = self.lane.take_worker(self.loop)
+            worker.serve(self._on_answer, self._on_cancelled)
+        worker.run(work)
 
     def _on_answer(self, answer: AnyAnswer | None) -> None:
         """Send an answer that is complete, or stream it by the same worker, which then comes back with None."""
@@ -374,7 +387,7 @@ class ExpressProtocol(AsgiConnection):
         self._is_streaming = answer is not None
         self._is_endless = answer is not None and answer.is_endless
         if answer is not None and is_peer_gone(self.transport):
-            self._worker.run(stream.drop(answer, self.transport))
+            self._run(stream.drop(answer, self.transport))
         elif answer is not None:
             lane = self.lane
             if (lane.is_closing or self._is_eof) and not self._has_more():
@@ -382,7 +395,7 @@ class ExpressProtocol(AsgiConnection):
             head = render_stream_head(
                 answer, self._served_id, lane.common_head, is_last=not self._served_keeps_alive
             )
-            self._worker.run(stream.write(answer, head, self.transport, self.flow))
+            self._run(stream.write(answer, head, self.transport, self))
         elif not self.transport.is_closing():
             if not self._served_keeps_alive:
                 self.transport.close()
@@ -405,7 +418,8 @@ class ExpressProtocol(AsgiConnection):
             self.transport.close()  # The answer is out.
         else:
             self._is_called_off = True
-            self._worker.cancel()
+            if self._worker is not None:
+                self._worker.cancel()
 
     def _has_more(self) -> bool:
         return bool(self._queue or self._unparsed)
@@ -416,9 +430,9 @@ class ExpressProtocol(AsgiConnection):
         self._running = None
         self._is_endless = False
         self._since_s = self.lane.now_s
-        if self.flow.write_paused:
+        if self.write_paused:
             self._is_held_up = True
-            self.flow.pause_reading()
+            self.pause_reading()
         else:
             self._take_next()
 
@@ -438,7 +452,7 @@ class ExpressProtocol(AsgiConnection):
                 self._start(*item)
         elif self._refusal is not None:
             self._send_refusal(self._refusal)
-        elif self._unparsed or self._is_eof or self.flow.read_paused:
+        elif self._unparsed or self._is_eof or self.read_paused:
             self._read_on()
 
     def _read_on(self) -> None:
@@ -447,13 +461,19 @@ class ExpressProtocol(AsgiConnection):
         if self._is_eof and not self._is_busy:
             self.transport.close()
         elif not self._is_eof and not self._unparsed:
-            self.flow.resume_reading()
+            self.resume_reading()
 
 
-def bound_to(lane: Lane) -> type[ExpressProtocol]:
+def bound_to(lane: Lane, app: ASGI3Application, server_state: ServerState) -> type[ExpressProtocol]:
     """The protocol class of one server."""
-    request_lines = RequestLines(lane.table, lane.limits.inline_body_bytes)
-    return type("BoundExpressProtocol", (ExpressProtocol,), {"lane": lane, "request_lines": request_lines})
+    shared = {
+        "__slots__": (),
+        "lane": lane,
+        "app": staticmethod(app),
+        "server_state": server_state,
+        "request_lines": RequestLines(lane.table, lane.limits.inline_body_bytes),
+    }
+    return type("BoundExpressProtocol", (ExpressProtocol,), shared)
 
 
 def _explain(error: httptools.HttpParserError) -> str:

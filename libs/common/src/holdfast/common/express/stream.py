@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-
-from uvicorn.protocols.http.flow_control import FlowControl
+from typing import Protocol
 
 from holdfast.common.express.hang_up import reset
 from holdfast.common.express.message import StreamAnswer, bad_header, may_have_body, render_stream_end
@@ -68,7 +67,13 @@ async def drop(answer: StreamAnswer, transport: asyncio.Transport) -> None:
     await close(answer)
 
 
-async def write(answer: StreamAnswer, head: bytes, transport: asyncio.Transport, flow: FlowControl) -> None:
+class WriteFlow(Protocol):
+    """Holds a writer up while its client does not read."""
+
+    async def drain(self) -> None: ...
+
+
+async def write(answer: StreamAnswer, head: bytes, transport: asyncio.Transport, flow: WriteFlow) -> None:
     """Write a whole answer to a connection, no faster than the client takes it."""
     is_chunked = answer.size_bytes is None
     try:

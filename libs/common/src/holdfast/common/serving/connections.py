@@ -5,8 +5,8 @@ import ssl
 from collections.abc import Callable
 from typing import Protocol, cast, runtime_checkable
 
-import uvicorn
 from fastapi import FastAPI
+from uvicorn._types import ASGI3Application
 from uvicorn.server import ServerState
 
 from holdfast.common.express.lane import Lane
@@ -129,20 +129,8 @@ class HttpConnections:
     """Makes them; the lane has those that are open."""
 
     def __init__(self, app: FastAPI, lane: Lane, server_state: ServerState) -> None:
-        self._protocol_class = bound_to(lane)
-        self.config = uvicorn.Config(
-            app,
-            http=self._protocol_class,
-            ws="none",
-            lifespan="off",  # The server enters it, so that an error in it arrives as itself and not as a log line.
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-        )
-        self.config.load()
-        self._state = server_state
+        self._protocol_class = bound_to(lane, cast(ASGI3Application, app), server_state)
 
     def connection(self) -> asyncio.Protocol:
         """The protocol of one connection, for `create_server`."""
-        return self._protocol_class(self.config, self._state, {})
+        return self._protocol_class()

@@ -85,7 +85,14 @@ class PlaneServer(uvicorn.Server):
         self.lane = self._lane()
         state = ServerState()
         main = HttpConnections(app, self.lane, state)
-        super().__init__(main.config)
+        super().__init__(
+            uvicorn.Config(
+                app,
+                ws="none",
+                lifespan="off",  # We enter it, so that an error in it arrives as itself and not as a log line.
+                log_config=None,
+            )
+        )
         self.server_state = state
         self._connections: list[Lane | Connections] = [self.lane]
         self._serving = {
