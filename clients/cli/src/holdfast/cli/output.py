@@ -15,7 +15,7 @@ class OutputFormat(StrEnum):
     JSON = "json"
 
 
-# `-o` of a few commands is a file, as in lockd; a format there would be the name of a file that nobody wanted.
+# `-o` of a few commands is a file, as in lockd; a format there would become the name of an unwanted file.
 _FORMATS = frozenset({*OutputFormat, "yaml", "raw", "auto"})
 
 

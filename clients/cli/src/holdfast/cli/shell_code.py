@@ -20,7 +20,7 @@ TERMINATED = 128 + signal.SIGTERM
 
 
 class EvaluatedCommand(TyperCommand):
-    """Prints such code when it fails, whatever the reason: a wrong option, an answer, a signal that can be caught."""
+    """Prints such code when it fails for any reason: a wrong option, an answer, a catchable signal."""
 
     variables: ClassVar[tuple[str, ...]] = ()
     """What a success would have set, and a failure takes away."""

@@ -11,7 +11,7 @@ ClientError
     ├── LeaseLost         403: this lease does not hold the key (any more); 409: nor the message
     ├── Forbidden         403 otherwise
     ├── NotFound          404
-    ├── LeaseHeld         409 waiting: somebody else holds the key
+    ├── LeaseHeld         409 waiting: another holder has the key
     ├── QueueEmpty        409 waiting: no message can be had
     ├── AlreadyExists     409: create-only, and the key exists
     ├── CasMismatch       409: version, ETag or checksum differs
@@ -106,7 +106,7 @@ class NotFound(ApiError):
 
 
 class LeaseHeld(ApiError):
-    """Somebody else holds the key; `retry_after_s` says how long at most, as of now."""
+    """Another holder has the key; `retry_after_s` says how long at most, as of now."""
 
 
 class QueueEmpty(ApiError):

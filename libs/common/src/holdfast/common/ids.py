@@ -172,7 +172,7 @@ _is_acceptable = re.compile(rb"[\x20-\x7e]{1,128}").fullmatch
 class _FreshIds:
     """UUIDv7 at a fifth of the price: for a moment the last 48 bits count on from a random start.
 
-    Nobody needs these ids to be unguessable or in strict order, and every request without an id gets one.
+    These ids need not be unguessable or in strict order, and every request without an id gets one.
     """
 
     __slots__ = ("_counter", "_head", "_until_s")

@@ -44,7 +44,7 @@ class _Output:
         self.level = _INFO
         self.is_debug = False
         """Whether debug lines are written: hot paths ask, and spare making them."""
-        self.stream: TextIO | None = None  # None is whatever sys.stderr is at the moment of writing.
+        self.stream: TextIO | None = None  # None: what sys.stderr is at the moment of writing.
         self.span_ids: Callable[[], tuple[str, str] | None] | None = None
         self._second = 0
         self._stamp = ""
@@ -79,7 +79,7 @@ class _Output:
             )  # One write, so that lines of two threads do not mix.
             stream.flush()
         except (OSError, ValueError):
-            return  # A closed or full stderr must not take the service down, and there is nobody left to tell.
+            return  # A closed or full stderr must not stop the service, and there is no other place to log.
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=str)

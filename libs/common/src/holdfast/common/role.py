@@ -46,7 +46,7 @@ def check_role(settings: PlaneSettings, role: Role) -> None:
 
 
 def _problems(settings: PlaneSettings, role: Role) -> Iterator[str]:
-    # The gateway opens no store, so one that nobody named is not looked at.
+    # The gateway opens no store, so one that was not named is not looked at.
     is_store_used = role is not Role.GATEWAY or settings.origin("store") != "default"
     if is_store_used and settings.store.startswith(_LOCAL_STORES):
         kind = settings.store.partition("://")[0]

@@ -1,7 +1,7 @@
 """Tuples as keys: an encoding whose byte order is the order of the tuples.
 
 A tuple is the concatenation of its elements, so a tuple sorts before every longer one that it begins. Each element
-opens with a byte that names its kind; kinds sort in the order of this table, whatever the values are (the int 2
+opens with a byte that names its kind; kinds sort in the order of this table, for all values (the int 2
 sorts before the float 1.0):
 
 | opens with | kind | what follows | order within the kind |

@@ -1,4 +1,4 @@
-"""What can be set about a store, whatever its backend."""
+"""What can be set about a store, on every backend."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +31,7 @@ class StoreOptions:
     free_bytes_min: int = 64 << 20
     group_batches_max: int = 1024  # Batches that share one sync.
     loop_syncs_after: int | None = 64  # Disk: syncs before the loop may sync a turn itself; None: never.
-    # PostgreSQL: beyond it nothing is served; 0 serves whatever the clocks say.
+    # PostgreSQL: beyond it nothing is served; 0: no limit.
     clock_skew_s_max: float = 30.0
     postgres_clock_interval_s: float = 2.0  # How often the database's clock is asked.
     postgres_pool_max: int = 8

@@ -15,14 +15,14 @@ class LeaseMetrics:
         )
         self.forgotten = registry.counter(
             "holdfast.retention.keys.forgotten",
-            "Keys without a document that were forgotten because nobody used them.",
+            "Keys without a document that were forgotten because they were not used.",
         ).labels()
         self.release = OperationMetrics(registry, "holdfast.lease.release", "Releases, by how they ended.")
 
     def watch(self, service: LeaseService) -> None:
         """Show the levels of a service from now on."""
         cleared = self._registry.counter(
-            "holdfast.sweep.lease.cleared", "Leases that nobody released in time, ended by the server."
+            "holdfast.sweep.lease.cleared", "Leases not released in time, ended by the server."
         )
         service.on_expired = cleared.labels().inc
         self._registry.gauge(

@@ -47,9 +47,9 @@ class QueueMetrics:
             callback=lambda: float(arrivals.stored_bytes),
         )
         for name, help_text, level in (
-            ("consumers", "Consumers in line or with a stream.", lambda: float(service.consumers)),
+            ("consumers", "Consumers that wait or have a stream.", lambda: float(service.consumers)),
             ("waiters", "Consumers that wait for a message.", lambda: float(service.waiters)),
-            ("pending", "Messages in memory that nobody holds.", lambda: float(service.pending)),
+            ("pending", "Messages in memory that no consumer holds.", lambda: float(service.pending)),
             (
                 "in_flight",
                 "Messages that are delivered and neither acked nor given back.",

@@ -1,6 +1,6 @@
 """The layers of one store in one process: leases, documents, queues and decisions, wired to each other.
 
-Every process on a store builds all of them, whatever it serves: a transaction commits once, with the rules of every
+Every process on a store builds all of them, in any role: a transaction commits once, with the rules of every
 layer that it touches, in the process that got the call. What a process keeps in memory of the others (waiters, windows
 on queues) follows by the change feed.
 """

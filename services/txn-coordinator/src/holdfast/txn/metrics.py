@@ -21,7 +21,7 @@ class TxnMetrics:
         def timing(name: str, help_text: str) -> Timing:
             return Timing(registry, f"holdfast.txn.{name}", help_text)
 
-        self.decide = timing("decide", "From the params to end a transaction until everybody was told.")
+        self.decide = timing("decide", "From the call to end a transaction until all members were told.")
         self.fanout = timing("fanout", "One round of a decision to other islands.")
         self.replay = timing("replay", "Replays of what is recorded.")
         self.sweep = timing("sweep", "One look at what is due.")
@@ -51,7 +51,7 @@ class TxnMetrics:
             )
         }
         self._in_doubt = registry.gauge(
-            "holdfast.txn.in_doubt", "Decisions that have not reached everybody, at most 1000 are counted."
+            "holdfast.txn.in_doubt", "Decisions that have not reached all members, at most 1000 are counted."
         ).labels()
         self._in_doubt_age = registry.gauge(
             "holdfast.txn.in_doubt.age_seconds", "Age of the oldest transaction among them.", unit="s"

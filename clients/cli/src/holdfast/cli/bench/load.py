@@ -257,7 +257,7 @@ class Load:
             self._ended.set_result(None)
 
     def _keys(self, first: int) -> Iterator[str]:
-        """Its own share of the keys, so that nobody waits for somebody else's lease."""
+        """Its own share of the keys, so that no connection waits for another one's lease."""
         step = self.job.concurrency
         numbers = list(range(first, max(self.job.keys, first + 1), step))
         stride = (

@@ -63,8 +63,8 @@ def lock(
     committed when it ends with 0, and rolled back otherwise. Signals are passed on. When the lease is lost, the
     command gets SIGTERM and later SIGKILL.
 
-    Exit status: the command's own (128 + n after signal n); 75 somebody else holds the key, 76 the lease was lost,
-    126 and 127 the command can't be run or is not there, 1 anything else.
+    Exit status: the command's own (128 + n after signal n); 75 another holder has the key, 76 the lease was
+    lost, 126 and 127 the command can't be run or is not there, 1 anything else.
 
     When this program itself is killed, the command is killed too (on Linux), and with it what it started, except on a
     terminal, or what moved to a process group of its own.

@@ -80,7 +80,7 @@ class Guard:
         os.write(self._ours, b"%d\n" % group)
 
     def dismiss(self) -> None:
-        """The command has ended, and what it left behind may go on. Nobody waits for the guard to see it."""
-        with suppress(OSError):  # One that is gone kills nobody.
+        """The command has ended, and what it left behind may go on. Does not wait for the guard to see it."""
+        with suppress(OSError):  # A guard that is gone kills no process.
             os.write(self._ours, _DONE)
         os.close(self._ours)

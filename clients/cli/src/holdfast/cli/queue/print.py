@@ -12,7 +12,7 @@ from holdfast.client import Message, StoredMessage
 
 
 def exports(message: Message, payload_path: str = "") -> list[tuple[str, str]]:
-    """What a shell needs to settle a message, in this order; what is empty is left out."""
+    """What a shell needs to resolve a message, in this order; what is empty is left out."""
     named = [
         ("NAMESPACE", message.namespace),
         ("NAME", message.queue),

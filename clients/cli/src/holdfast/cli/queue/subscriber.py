@@ -74,7 +74,7 @@ class Work:
     async def _handle(self, delivery: AsyncDelivery) -> None:
         if self._command:
             async with delivery.kept():
-                await self._settle(delivery, await self._execute(delivery))
+                await self._resolve(delivery, await self._execute(delivery))
         else:
             async with delivery:
                 await self._print(delivery)
@@ -115,7 +115,7 @@ class Work:
             if not feeding.cancelled():
                 feeding.result()
 
-    async def _settle(self, delivery: AsyncDelivery, status: int) -> None:
+    async def _resolve(self, delivery: AsyncDelivery, status: int) -> None:
         if status == 0:
             await delivery.ack()
             outcome = "acknowledged"

@@ -133,9 +133,8 @@ def _node(url: str, answer: Members | str) -> dict[str, Any]:
 def _table(nodes: list[dict[str, Any]]) -> str:
     rows = [("NODE", "FOLLOWS", "TERM", "PROBLEM")]
     for node in nodes:
-        follows = (
-            "itself" if node["leader_endpoint"] == node["endpoint"] else node["leader_endpoint"] or "nobody"
-        )
+        leader = node["leader_endpoint"]
+        follows = "itself" if leader == node["endpoint"] else leader or "no leader"
         rows.append((node["endpoint"], follows, str(node["term"] or "-"), node["problem"]))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = [

@@ -1,4 +1,4 @@
-"""Attachments of one key: those everybody sees, and those a session stages."""
+"""Attachments of one key: those that are committed, and those a session stages."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager

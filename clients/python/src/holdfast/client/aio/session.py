@@ -198,7 +198,7 @@ class Session:
     # Lease
 
     async def describe(self) -> Description:
-        """What everybody sees of this key."""
+        """What any client sees of this key."""
         return await self._transport.run(self._hold.reading().describe())
 
     async def keepalive(self, ttl_s: float | None = None) -> int:
@@ -240,7 +240,7 @@ class Session:
         self.lost.set()
 
     def detach(self) -> Lease:
-        """Leave the lease to somebody else, who has its ids: no more keepalives, no release."""
+        """Leave the lease to another process that has its ids: no more keepalives, no release."""
         self._hold.end()
         self._on_end()
         return self._hold.lease

@@ -126,7 +126,7 @@ def selector_members(selector: SelectorInput) -> Mapping[str, Any]:
     """The JSON form of a selector: the server reads no text."""
     if not isinstance(selector, str):
         return selector
-    # Who asks by key alone does not pay for the language.
+    # A query by key alone does not pay for importing the language.
     from holdfast.lql.errors import LqlError
     from holdfast.lql.selector.json import selector_to_json
     from holdfast.lql.selector.text import parse_selector

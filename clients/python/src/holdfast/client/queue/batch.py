@@ -76,18 +76,18 @@ def ack_many(calls: QueueCalls, claims: Sequence[DeliveryClaim]) -> Flow[list[Ac
         members = [request.claim_members(claim.message, claim.meta_etag) for claim in batch]
         call = request.ack_batch(calls.namespace, calls.name, members, calls.correlation_id())
         answer = yield from calls.channel.send(call)
-        results += _settled(batch, answer)
+        results += _resolved(batch, answer)
     return results
 
 
-def _settled(batch: Sequence[DeliveryClaim], answer: Answer) -> list[AckResult]:
+def _resolved(batch: Sequence[DeliveryClaim], answer: Answer) -> list[AckResult]:
     told = answer.expect(200).members().items("results")
     if len(told) != len(batch):
         raise UnexpectedAnswer("a batch whose answer has another number of results")
-    return [_settle(claim, result) for claim, result in zip(batch, told, strict=True)]
+    return [_resolve(claim, result) for claim, result in zip(batch, told, strict=True)]
 
 
-def _settle(claim: DeliveryClaim, told: Members) -> AckResult:
+def _resolve(claim: DeliveryClaim, told: Members) -> AckResult:
     if told.boolean("acked"):
         claim.settle()
         return AckResult(claim.name)

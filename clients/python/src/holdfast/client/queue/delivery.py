@@ -1,7 +1,7 @@
 """A delivery in use: its calls as flows, the ETag that they taught, and whether it is still ours.
 
-A claim is live until it is settled (ack or nack) or lost, and then ended for good. Its calls must not overlap: each
-extend changes the ETag that nack and the next extend need. The twins see to that with a lock.
+A claim is live until it is resolved (ack or nack) or lost, and then ended for good. Its calls must not
+overlap: each extend changes the ETag that nack and the next extend need. The twins see to that with a lock.
 """
 
 import threading
@@ -99,7 +99,7 @@ class DeliveryClaim:
         return self._is_ended
 
     def end(self, because: LeaseLost | None = None) -> bool:
-        """Settled, or lost because of this; false if it was over already."""
+        """Resolved, or lost because of this; false if it was over already."""
         with self._lock:
             if self._is_ended:
                 return False
@@ -113,14 +113,14 @@ class DeliveryClaim:
             self.on_end()
 
     def settle(self) -> None:
-        """Acked or nacked, by whatever call."""
+        """Acked or nacked, by any call."""
         if self.end():
             self.on_end()
 
     def check_live(self) -> None:
         if self._is_ended:
             raise self.lost_because or LeaseLost(
-                "queue_message_lease_mismatch", "this delivery is settled already", status=409
+                "queue_message_lease_mismatch", "this delivery is resolved already", status=409
             )
 
     def remaining_s(self) -> float | None:
@@ -181,25 +181,25 @@ class DeliveryClaim:
 
     def ack(self) -> Flow[None]:
         """The message is done with, and gone for good. Sent again until there is an answer."""
-        answer = yield from self._settle(request.ack(self.message, self.meta_etag))
-        # Somebody has removed it: that was our own first attempt, whose answer did not arrive.
+        answer = yield from self._resolve(request.ack(self.message, self.meta_etag))
+        # Already removed: by our own first attempt, whose answer did not arrive.
         if not (answer.status == 404 and answer.may_be_a_repeat):
             answer.expect(200)
 
     def nack(self, *, delay_s: float, intent: Intent, reason: str) -> Flow[None]:
         """The message goes back to the queue. Sent again until there is an answer."""
-        answer = yield from self._settle(self._nack_call(delay_s, intent, reason))
+        answer = yield from self._resolve(self._nack_call(delay_s, intent, reason))
         if answer.status == 409 and not answer.may_be_a_repeat and (etag := answer.error().current_etag):
             # As with an extend: it is ours, and the answer that had its ETag was lost.
             self.meta_etag = etag
-            answer = yield from self._settle(self._nack_call(delay_s, intent, reason))
+            answer = yield from self._resolve(self._nack_call(delay_s, intent, reason))
         if not (answer.may_be_a_repeat and isinstance(answer.error(), LeaseLost | NotFound | CasMismatch)):
             answer.expect(200)
 
     def _nack_call(self, delay_s: float, intent: Intent, reason: str) -> Call:
         return request.nack(self.message, self.meta_etag, delay_s=delay_s, intent=intent, reason=reason)
 
-    def _settle(self, call: Call) -> Flow[Answer]:
+    def _resolve(self, call: Call) -> Flow[Answer]:
         """The answer; while there is none, or the server has no time, it is asked again as long as it is ours."""
         may_be_a_repeat = False
         for attempt in count():
@@ -208,19 +208,19 @@ class DeliveryClaim:
             except TransportFailed as failure:
                 may_be_a_repeat |= failure.is_sent
                 delay_s = UPDATE_BACKOFF.delay_s(attempt, self._channel.chance)
-                if not self._may_settle_in(delay_s, attempt):
+                if not self._may_resolve_in(delay_s, attempt):
                     raise
             else:
                 answer.may_be_a_repeat |= may_be_a_repeat
                 may_be_a_repeat |= answer.status >= 500
                 delay_s = UPDATE_BACKOFF.delay_s(attempt, self._channel.chance, answer.error().retry_after_s)
                 is_busy = answer.status == 429 or answer.status >= 500
-                if not is_busy or not self._may_settle_in(delay_s, attempt):
+                if not is_busy or not self._may_resolve_in(delay_s, attempt):
                     return answer
             yield from pause(delay_s)
         raise AssertionError("count() does not end")
 
-    def _may_settle_in(self, delay_s: float, attempt: int) -> bool:
+    def _may_resolve_in(self, delay_s: float, attempt: int) -> bool:
         remaining_s = self.remaining_s()
         return attempt < RETRIES_DEFAULT and (remaining_s is None or delay_s < remaining_s)
 

@@ -65,7 +65,7 @@ class Enqueued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A message as it was delivered, and what proves that it was: enough for another process to settle it."""
+    """A message as delivered, and the proof of its delivery: enough for another process to resolve it."""
 
     queue: str
     message_id: str

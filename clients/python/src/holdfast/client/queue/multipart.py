@@ -89,7 +89,7 @@ class PartEnd:
 
 @dataclass(frozen=True, slots=True)
 class StreamEnd:
-    """The closing delimiter was there; whatever follows it is ignored."""
+    """The closing delimiter was there; what follows it is ignored."""
 
 
 Event = PartStart | PartData | PartEnd | StreamEnd

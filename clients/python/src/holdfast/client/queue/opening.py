@@ -49,7 +49,7 @@ class Opening:
         self._failures += 1
         if self._retries is not None and self._failures > self._retries:
             raise problem
-        if self._failures == 1:  # Who waits for messages for ever should know that none can come.
+        if self._failures == 1:  # A consumer that waits for ever should know that no message can come.
             _log.warning("no stream: %r; trying again", str(problem))
         at_least_s = problem.retry_after_s if isinstance(problem, ApiError) else None
         self._delay_s = _RECONNECT.delay_s(self._failures - 1, self._channel.chance, at_least_s)

@@ -18,7 +18,7 @@ class QueueStats:
     pending_candidates: int
     total_consumers: int
     in_flight: int
-    """Delivered, and neither settled nor timed out."""
+    """Delivered, and neither resolved nor timed out."""
     is_paused: bool
     has_active_watcher: bool
     is_available: bool
@@ -74,7 +74,7 @@ class QueueChange:
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message where it lies; nobody has taken it because of this look."""
+    """A message in its place; this look delivers it to no consumer."""
 
     namespace: str
     queue: str

@@ -42,7 +42,7 @@ class WriteResult:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What anybody may know of a key; lease members are empty when nobody holds it."""
+    """What any client may know of a key; lease members are empty when it is not held."""
 
     namespace: str
     key: str

@@ -274,7 +274,7 @@ class Hold:
             self.lease.version = answer.key_version
 
     def update(self, source: AsyncSource, conditions: dict[str, str]) -> Flow[WriteResult]:
-        """Sent again when no answer came: the lease holds off everybody else, so nothing is overwritten."""
+        """Sent again when no answer came: only the holder may write, so nothing is overwritten."""
         body = Body(source)
         call = request.update(self.lease, body, conditions)
         may_be_a_repeat = False
@@ -430,6 +430,6 @@ def _success(answer: Answer) -> Answer:
 
 
 def drained(problem: ClientError | None = None) -> LeaseLost:
-    """Why a session ended that nobody released."""
+    """Why a session ended that its client did not release."""
     detail = "given back because the server is about to stop"
     return LeaseLost("lease_required", f"{detail}: {problem}" if problem else detail, status=403)

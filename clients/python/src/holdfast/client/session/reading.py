@@ -8,7 +8,7 @@ from holdfast.client.wire.flow import Channel, Flow
 
 
 class Reading:
-    """Reads of one key: with a lease's headers what its holder sees, with none what everybody sees."""
+    """Reads of one key: with a lease's headers what its holder sees, with none what any client sees."""
 
     def __init__(
         self, channel: Channel, namespace: str, key: str, headers: dict[str, str], *, is_public: bool

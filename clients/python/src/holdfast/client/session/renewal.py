@@ -117,7 +117,7 @@ class Schedule:
             self._drop_stale()
 
     def discard_all(self) -> None:
-        """They are in somebody else's care."""
+        """Another process renews them now."""
         for renewal in self._live:
             renewal.stage = Stage.ENDED
         self._live.clear()

@@ -1,5 +1,5 @@
 # Generated from aio/attachments.py by generate_sync.py: change that, then run `make sync-client`.
-"""Attachments of one key: those everybody sees, and those a session stages."""
+"""Attachments of one key: those that are committed, and those a session stages."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

@@ -111,7 +111,7 @@ class Client:
     ) -> Session:
         """Hold a key: `with client.acquire("orders") as session`. Without a key the server invents one.
 
-        Waits up to `block_s` for a key that somebody holds (None: for ever, 0: not at all), then raises LeaseHeld.
+        Waits up to `block_s` for a key that is held (None: for ever, 0: not at all), then raises LeaseHeld.
         """
         acquisition = Acquisition.of(
             self.options,
@@ -321,7 +321,7 @@ class Client:
         fallback_engine: str | None = None,
         if_match: str | None = None,
     ) -> NamespaceConfig:
-        """Change how a namespace is searched; what is not given stays. With `if_match` only if nobody else did."""
+        """Change how a namespace is searched; what is not given stays. `if_match`: only if unchanged."""
         flow = self._namespace(namespace).set_config(
             preferred_engine=preferred_engine, fallback_engine=fallback_engine, if_match=if_match
         )

@@ -199,7 +199,7 @@ class Session:
     # Lease
 
     def describe(self) -> Description:
-        """What everybody sees of this key."""
+        """What any client sees of this key."""
         return self._transport.run(self._hold.reading().describe())
 
     def keepalive(self, ttl_s: float | None = None) -> int:
@@ -241,7 +241,7 @@ class Session:
         self.lost.set()
 
     def detach(self) -> Lease:
-        """Leave the lease to somebody else, who has its ids: no more keepalives, no release."""
+        """Leave the lease to another process that has its ids: no more keepalives, no release."""
         self._hold.end()
         self._on_end()
         return self._hold.lease

@@ -1,4 +1,4 @@
-"""A private plane inside this event loop, reached through a unix socket that nobody else knows.
+"""A private plane inside this event loop, reached through a unix socket that no other process knows.
 
 The SDK stands without the server: what it needs of it is looked up by name when this is called, so that
 `holdfast.client` alone imports nothing of it.

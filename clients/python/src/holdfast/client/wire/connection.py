@@ -70,7 +70,7 @@ class ServerConnection:
             return False  # Nothing to verify; httpx would load every CA of the system.
         if options.bundle is None or options.disable_mtls:
             return ssl.create_default_context()
-        # Only who has a bundle pays for reading certificates: it is a third of the start of a small program.
+        # Only a client with a bundle pays for reading certificates: a third of a small program's start.
         from holdfast.common.security.bundle import read_bundle
         from holdfast.common.security.tls import client_context
 
@@ -103,7 +103,7 @@ def headers_of(call: Call) -> list[tuple[bytes, bytes]]:
 
 def timeout_of(call: Call, timeout_s: float | None) -> httpx.Timeout:
     connect_s = _CONNECT_S_MAX if timeout_s is None else min(timeout_s, _CONNECT_S_MAX)
-    # Who waits for a key may as well wait for a connection to wait on.
+    # A call that waits for a key may as well wait for a connection to wait on.
     return httpx.Timeout(timeout_s, connect=connect_s, pool=timeout_s if call.pool == "wait" else connect_s)
 
 

@@ -10,7 +10,7 @@ from holdfast.common.express.route import Route
 
 
 class ClientGone(Exception):
-    """The client hung up before its request was complete: there is nobody to answer."""
+    """The client hung up before its request was complete: no client is left to answer."""
 
 
 class RequestBody(AsyncIterator[bytes]):

@@ -36,7 +36,7 @@ _PROBE_ANSWER_S: Final = 0.01
 
 
 class HttpConnection(asyncio.Protocol):
-    """What is true of a connection whatever it is asked. It is its own flow control, in both directions.
+    """What is true of a connection for every request. It is its own flow control, in both directions.
 
     `lane` and `server_state` are of the class that one server makes its connections from.
     """
@@ -255,7 +255,7 @@ class HttpConnection(asyncio.Protocol):
     # Refusals.
 
     def _refuse(self, error: HoldfastError) -> None:
-        """Answer the requests in line, then this one with an error, then close; no further input counts."""
+        """Answer the queued requests, then this one with an error, then close; no further input counts."""
         unfinished = self.cycle if self._phase == BODY and self._route is None else None
         self._phase = REFUSED
         self._unparsed = b""

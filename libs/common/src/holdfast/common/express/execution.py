@@ -103,7 +103,7 @@ class Hooks:
     check: Check | None = None
     identify: Identify | None = None
     gates: Mapping[str, Gate] = field(default_factory=dict[str, Gate])
-    """By path; where there is none, everybody is let in."""
+    """By path; where there is none, every request is let in."""
     metrics: HttpMetrics | None = None
     tracer: Tracer | None = None
     dialects: Dialects = field(default_factory=lambda: Dialects(ENVELOPE))
@@ -174,12 +174,12 @@ class Worker(Generic[Result]):
         self._handed: tuple[Coroutine[Any, None, Result], Any, bool] | None = None
 
     def serve(self, on_done: Callable[[Result], None], on_cancelled: Callable[[], None]) -> None:
-        """Say from now on who is told of the work."""
+        """Set the callbacks that are told of the work from now on."""
         self._on_done = on_done
         self._on_cancelled = on_cancelled
 
     def leave(self) -> None:
-        """An idle worker has no one to tell, until it serves another one."""
+        """An idle worker has no connection to tell, until it serves another one."""
         self._on_done = _ignore_result
         self._on_cancelled = _ignore
 
@@ -342,7 +342,7 @@ def _resume(
         if error is None:
             try:
                 value = yield waits_for
-            except BaseException as thrown:  # noqa: BLE001 - passed on into the work, whatever it is
+            except BaseException as thrown:  # noqa: BLE001 - every kind is passed on into the work
                 error = thrown
         try:
             waits_for = work.send(value) if error is None else work.throw(error)
@@ -359,7 +359,7 @@ async def execute(
     chunks: AsyncIterator[bytes] | None = None,
     span: Span | None = None,
 ) -> AnyAnswer:
-    """Run the handler of a route; whatever goes wrong becomes an answer, except the client hanging up.
+    """Run the handler of a route; every error becomes an answer, except the client hanging up.
 
     With `chunks`, the body as a stream, the route's `stream_handler` runs. A streamed answer has its first chunk.
     `span` is that of a request that is traced already.

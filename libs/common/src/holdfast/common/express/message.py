@@ -209,7 +209,7 @@ class StreamAnswer:
     names go out with the head, their values may change until the last chunk is made.
 
     One that `is_endless` waits for what comes next until its client goes away; so an end of the client's input is
-    the end of the client: what came next would be given to nobody.
+    the end of the client: what came next would have no reader.
     """
 
     __slots__ = ("chunks", "first", "headers", "is_endless", "size_bytes", "status", "trailers")

@@ -425,7 +425,7 @@ class ExpressProtocol(AsgiConnection):
         return bool(self._queue or self._unparsed)
 
     def on_response_complete(self) -> None:
-        """An answer is out: take the next request in line, or read on, as soon as the client takes its answers."""
+        """An answer is out: take the next queued request, or read on, when the client takes its answers."""
         self.server_state.total_requests += 1
         self._running = None
         self._is_endless = False
@@ -439,7 +439,7 @@ class ExpressProtocol(AsgiConnection):
     def _take_next(self) -> None:
         self._is_busy = False
         if self.transport.is_closing():
-            # Whatever the client sent after its last request must not run: nobody would get the answer.
+            # What the client sent after its last request must not run: no client would get the answer.
             self._phase = REFUSED
             self._queue.clear()
             return

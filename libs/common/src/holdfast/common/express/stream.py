@@ -48,7 +48,7 @@ async def pieces(answer: StreamAnswer) -> AsyncGenerator[bytes, None]:
             chunk = await anext(answer.chunks)
         except StopAsyncIteration:
             break
-        except Exception as error:  # whatever it is, it comes too late for an answer
+        except Exception as error:  # of any kind: it comes too late for an answer
             raise StreamBroken("the chunks ended in an error") from error
     if left_bytes:
         raise StreamBroken("the chunks are smaller than announced")
@@ -62,7 +62,7 @@ async def close(answer: StreamAnswer) -> None:
 
 
 async def drop(answer: StreamAnswer, transport: asyncio.Transport) -> None:
-    """Nobody is there to take it."""
+    """No client is left to read it."""
     transport.abort()
     await close(answer)
 

@@ -1,4 +1,4 @@
-"""Who makes a request, whatever proved it, and what that proof allows."""
+"""Who makes a request, what proved it, and what that proof allows."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -46,7 +46,7 @@ class Principal:
 
     @staticmethod
     def of_certificate(certificate: bytes | None) -> "Principal":
-        """The client of a TLS connection; without a certificate it is anybody."""
+        """The client of a TLS connection; without a certificate it is anonymous."""
         if certificate is None:
             return ANONYMOUS
         return Principal(PrincipalKind.CERTIFICATE, certificate=certificate)

@@ -68,7 +68,7 @@ def build_app(
     declared = [route for router in express_routers for route in router.routes]
     table = compile_table(declared)
     if identify is None and any(route.traits.permission is Permission.INTERNAL for route in declared):
-        raise ValueError("routes for processes of the plane would be open to everybody: pass identify")
+        raise ValueError("routes for processes of the plane would be open to every client: pass identify")
     hooks = Hooks(
         identify=identify,
         gates=gates or {},

@@ -107,7 +107,7 @@ class Drain:
         )
 
     async def _wait_until_free(self) -> int:
-        """Leases tell when they end; the short wait is for those that expire without anybody noticing."""
+        """Leases tell when they end; the short wait is for those that expire without an event."""
         while (remaining := self.active_leases()) > 0 and self.remaining_s() > 0:
             self._changed.clear()
             try:

@@ -68,7 +68,7 @@ async def _ask(name: str, check: Check) -> str | None:
             return await result
     except TimeoutError:
         return f"no answer within {_CHECK_TIMEOUT_S:g} s"
-    except Exception as error:  # noqa: BLE001 - whatever a check raises means: not ready
+    except Exception as error:  # noqa: BLE001 - any error of a check means: not ready
         _log.warn("readyz.check.failed", check=name, error=error)
         return "the check failed; the log has the reason"
 

@@ -213,7 +213,7 @@ def _remove_stale(path: Path) -> None:
         try:
             probe.connect(str(path))
         except OSError:
-            path.unlink(missing_ok=True)  # Nobody listens: left behind by a server that was killed.
+            path.unlink(missing_ok=True)  # No process listens: left behind by a server that was killed.
             return
     raise ListenError(f"{path} belongs to a server that is running")
 

@@ -23,8 +23,8 @@ SettingsT = TypeVar("SettingsT", bound=PlaneSettings)
 _log = get_logger("server.lifecycle.init")
 
 _OPEN: Final = (
-    "served without TLS on addresses that others may reach: whoever reaches them may read and write everything; "
-    "for TLS give a server bundle (--bundle), for this machine alone listen on 127.0.0.1"
+    "served without TLS on addresses that others may reach: every client that reaches them may read and "
+    "write everything; for TLS give a server bundle (--bundle), for this machine alone listen on 127.0.0.1"
 )
 
 

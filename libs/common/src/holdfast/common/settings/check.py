@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def problems(settings: "PlaneSettings") -> Iterator[str]:
-    """What is wrong whatever the machine looks like."""
+    """What is wrong on any machine."""
     yield from _lease_problems(settings)
     yield from _listener_problems(settings)
     yield from _cluster_problems(settings)
@@ -102,7 +102,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _bundle_problems(settings: "PlaneSettings") -> Iterator[str]:
-    """Without a bundle only this machine is served, openly and unencrypted, as long as nobody asked for more."""
+    """Without a bundle only this machine is served, in the open, unless a setting asks for more."""
     if settings.has_bundle:
         return
     # A folder is what some engines make of a mount whose source is missing; a link may lead to what was not mounted.

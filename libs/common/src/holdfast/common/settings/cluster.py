@@ -171,14 +171,16 @@ class MaintenanceFields(SettingsGroup):
         _MAINTENANCE,
         "retention",
         "0s",
-        "Remove documents, with their attachments, whose key nobody used for this long; 0 keeps them. On every store.",
+        "Remove documents, with their attachments, whose key was not used for this long; 0 keeps them. "
+        "On every store.",
         ge=0,
     )
     retention_keys_s: DurationS = setting(
         _MAINTENANCE,
         "retention-keys",
         "24h",
-        "Forget keys without a document that nobody used for this long, but not longer than --retention; 0 leaves it to --retention.",
+        "Forget keys without a document that were not used for this long, but not longer than "
+        "--retention; 0 leaves it to --retention.",
         ge=0,
     )
     disk_retention_s: DurationS = setting(

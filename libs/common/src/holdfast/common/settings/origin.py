@@ -74,7 +74,7 @@ class Surroundings:
         return (self.flag_layer, self.env_layer, self.dotenv_layer, self.file_layer)
 
     def origin(self, name: str) -> Origin:
-        """Who set this field, `default` if nobody did."""
+        """Where this field was set, `default` if it was not."""
         for layer in self.layers():
             if name in layer.origins:
                 return layer.origins[name]
@@ -82,7 +82,7 @@ class Surroundings:
         return Origin("default", f"setting {flag.name}")
 
     def value(self, name: str) -> object:
-        """The raw value of a field, None if nobody set it."""
+        """The raw value of a field, None if it was not set."""
         return next((layer.values[name] for layer in self.layers() if name in layer.values), None)
 
     def asks_for(self, positive: str) -> bool:

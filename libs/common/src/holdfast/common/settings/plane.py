@@ -170,12 +170,12 @@ class PlaneSettings(  # pydantic collects fields from the last base on; this giv
 
     @property
     def is_mtls_on(self) -> bool:
-        """Mutual TLS is on when there is a bundle and nobody turned it off."""
+        """Mutual TLS is on when there is a bundle and no setting turned it off."""
         return not self.mtls_disabled and self.listen_proto != "unix" and self.has_bundle
 
     @property
     def is_storage_encryption_on(self) -> bool:
-        """Storage is encrypted when there is a bundle and nobody turned it off."""
+        """Storage is encrypted when there is a bundle and no setting turned it off."""
         return not self.storage_encryption_disabled and self.has_bundle
 
     def log_ignored(self, log: Logger) -> None:

@@ -153,8 +153,8 @@ class SecurityFields(SettingsGroup):
         _SECURITY,
         "open-without-bundle",
         False,
-        "Serve every address in the open, not only loopback, as long as no bundle is named or found and nobody asks "
-        "for protection; the container image sets it.",
+        "Serve every address in the open, not only loopback, as long as no bundle is named or found and no "
+        "setting asks for protection; the container image sets it.",
     )
     bundle: ExpandedPath = setting(
         _SECURITY,

@@ -106,7 +106,7 @@ class IndexFields(SettingsGroup):
 
 
 class StoreFields(SettingsGroup):
-    """History and blobs, whatever the backend."""
+    """History and blobs, on every backend."""
 
     history_revisions_max: int = setting(
         _STORE, "history-revisions", 100_000, "Revisions a watch may start in the past.", ge=0

@@ -372,5 +372,5 @@ class Observation:
         if isinstance(error, HoldfastError):
             result = error.code
         elif error is not None:
-            result = FAILED  # Also a client that hung up: nobody was told anything.
+            result = FAILED  # Also a client that hung up: it got no answer.
         self._metrics.count(self._namespace, result, perf_counter() - self._started_s)

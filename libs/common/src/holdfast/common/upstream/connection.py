@@ -104,7 +104,7 @@ class UpstreamConnection(asyncio.Protocol):
         return self._phase == _IDLE and self._transport is not None and not self._transport.is_closing()
 
     def is_stale(self) -> bool:
-        """Whether the other side has closed this idle connection, or spoken on it, and nobody has told us yet."""
+        """Whether the peer closed this idle connection, or sent on it, not yet reported by the loop."""
         peer = None if self._transport is None else self._transport.get_extra_info("socket")
         if peer is None:
             return True
@@ -315,7 +315,7 @@ class UpstreamConnection(asyncio.Protocol):
         if self._quiet_bytes > self._limits.head_bytes and self._head_bytes() > self._limits.head_bytes:
             raise self._malformed(f"more than {self._limits.head_bytes} bytes of headers")
         if status == 101:
-            raise self._malformed("a switch of protocols that nobody asked for")
+            raise self._malformed("a switch of protocols that was not asked for")
         if status < 200:
             return
         self._quiet_bytes = 0

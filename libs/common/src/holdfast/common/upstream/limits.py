@@ -13,17 +13,17 @@ class UpstreamLimits:
     """Calls that wait for a connection; one more is refused at once."""
     pool_wait_s: float = 5.0
     idle_max: int = 512
-    """Connections that are kept although nobody uses them."""
+    """Connections that are kept although no call uses them."""
     idle_timeout_s: float = 60.0
     """Less than the servers' own keep-alive time, so that it is this side that closes."""
     connect_timeout_s: float = 3.0
     head_bytes: int = 64 * 1024
-    """Status line and headers, trailers, or whatever else is not body, in one go."""
+    """Status line and headers, trailers, or anything else that is not body, in one go."""
     headers_max: int = 128
     collected_bytes: int = 64 * 1024
     """A larger answer, or one of unknown size, is a stream."""
     buffered_bytes: int = 64 * 1024
-    """Above this a stream that nobody reads is not read from the network either; one read may come on top."""
+    """Above this a stream without a reader is not read from the network either; one read may come on top."""
     attempts_max: int = 4
     retry_pause_s: float = 0.05
     retry_pause_s_max: float = 0.5

@@ -32,8 +32,8 @@ OnCalledOff = Callable[["asyncio.Future[UpstreamAnswer]"], None]
 class Peer:
     """A replica is well when it answered its last probe with 200 and no connection to it failed since.
 
-    Failures open a short back-off, in which nobody tries it; a probe that reaches it ends that at once. One that says
-    that it is not ready is used only while no other replica is well.
+    Failures open a short back-off, in which no call tries it; a probe that reaches it ends that at once. One
+    that says that it is not ready is used only while no other replica is well.
     """
 
     def __init__(

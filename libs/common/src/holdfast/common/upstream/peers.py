@@ -106,4 +106,4 @@ def _show(clients: Mapping[Role, ServiceClient], registry: Registry) -> None:
 
     show("ready", "1 while a replica is well.", lambda peer: peer.is_well)
     show("connections", "Open connections to a replica.", lambda peer: peer.pool.open_count)
-    show("idle", "Connections to a replica that nobody uses.", lambda peer: peer.pool.idle_count)
+    show("idle", "Connections to a replica that no call uses.", lambda peer: peer.pool.idle_count)

@@ -65,7 +65,7 @@ class Pool:
         return connection
 
     async def _wait(self) -> UpstreamConnection | None:
-        """Wait in line for a connection that is given back, or for room (None) to open another."""
+        """Wait in the queue for a connection that is given back, or for room (None) to open another."""
         if len(self._waiters) >= self._limits.waiters_max:
             raise UpstreamUnavailable(f"too many calls wait for {self._address.url}", retry_after_s=1)
         waiter: asyncio.Future[UpstreamConnection | None] = asyncio.get_running_loop().create_future()
@@ -75,7 +75,7 @@ class Pool:
                 return await waiter
         except (TimeoutError, asyncio.CancelledError) as error:
             if waiter.done() and not waiter.cancelled():
-                self._give(waiter.result())  # It came too late for this call, not for the next in line.
+                self._give(waiter.result())  # It came too late for this call, not for the next waiter.
             else:
                 self._waiters.remove(waiter)
             if isinstance(error, asyncio.CancelledError):
@@ -145,7 +145,7 @@ class Pool:
     # The owner of the pool.
 
     def sweep(self, now_s: float) -> None:
-        """Called a few times a second: end calls that are too late, and connections that nobody needs."""
+        """Called a few times a second: end calls that are too late, and connections idle for too long."""
         self.now_s = now_s
         for connection in list(self._open):
             connection.check_deadline(now_s)

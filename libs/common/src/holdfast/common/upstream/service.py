@@ -105,7 +105,7 @@ class ServiceClient:
         if chosen is None:
             chosen = next((peer for peer in fresh if peer.may_be_tried), None)
         if chosen is None:
-            # All of them failed a moment ago: a call that would wait for a dead machine is of no use to anybody.
+            # All of them failed a moment ago: a call must not wait for a dead machine.
             raise UpstreamUnavailable(f"{self.service} is not there: {self.reason}", retry_after_s=1)
         return chosen
 

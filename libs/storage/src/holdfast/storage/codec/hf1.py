@@ -1,7 +1,7 @@
 """HF1: objects sealed under their own data keys, as a whole, inline, or as streams.
 
 A codec writes with the ring's current root key, the suite this machine is fastest with, and the compression it was
-given where that helps; it reads whatever the descriptor names.
+given where that helps; it reads what the descriptor names.
 """
 
 from holdfast.storage.codec.body import CHUNK_LOG2_BLOB, CHUNK_LOG2_INLINE, open_body, seal_body

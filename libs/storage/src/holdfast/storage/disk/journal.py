@@ -42,7 +42,7 @@ ROOM_CHECK_S = 0.05
 TURN_BATCHES_ENOUGH = 8
 TURN_BATCHES_MAX = 64  # More than these, or than so many bytes, are written by the thread.
 TURN_BYTES_MAX = 256 << 10
-MARK_AFTER_S = 0.02  # Idle this long, the mark is written: it must not stand in the way of the next commit.
+END_MARKER_AFTER_S = 0.02  # Idle this long, the end marker is written: it must not delay the next commit.
 
 _log = get_logger("storage.backend.core")
 
@@ -68,8 +68,8 @@ class DiskJournal:
         self._file_lock = threading.Lock()  # Held by the writer, the thread or the loop.
         self._is_flush_due = False
         self._gathered = 0  # Batches that were there at the last look of this turn.
-        self._is_mark_failing = False
-        self._mark_timer: asyncio.TimerHandle | None = None
+        self._is_end_marker_failing = False
+        self._end_marker_timer: asyncio.TimerHandle | None = None
         self._lock = threading.Lock()  # Guards the five below, which loop and thread share.
         self._queue: list[Queued] = []
         self._is_idle = True
@@ -162,7 +162,7 @@ class DiskJournal:
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """The end of a turn: whatever the loop had at hand has offered its batch by now, and all of them are synced together.
+        """The end of a turn: every task that was ready has offered its batch, and all are synced together.
         A sync costs as much as a few requests, so the loop looks for more of them first, as long as some come in."""
         with self._lock:
             queue = self._queue
@@ -181,15 +181,15 @@ class DiskJournal:
             self._queue = []
         try:
             is_written = self._write_group(queue)
-        except Exception as error:  # noqa: BLE001 (as in the thread: nobody may be left waiting)
+        except Exception as error:  # noqa: BLE001 (as in the thread: no commit may be left waiting)
             self._died(error)
             return
         finally:
             self._file_lock.release()
         if is_written:
             self._store.became_durable([staged for _, staged in queue])
-        if self._mark_timer is None:
-            self._mark_timer = self._loop.call_later(MARK_AFTER_S, self._have_mark_left)
+        if self._end_marker_timer is None:
+            self._end_marker_timer = self._loop.call_later(END_MARKER_AFTER_S, self._wake_for_end_marker)
 
     def _fits_turn(self, queue: list[Queued]) -> bool:
         """Large groups would hold up the loop, and so would the start of the next segment."""
@@ -200,9 +200,9 @@ class DiskJournal:
             and self._offset + size_bytes <= self._limit
         )
 
-    def _have_mark_left(self) -> None:
-        """The thread leaves the mark when it has rested for a while; so it is woken to rest again."""
-        self._mark_timer = None
+    def _wake_for_end_marker(self) -> None:
+        """The thread writes the end marker after it was idle for a while; so it is woken to be idle again."""
+        self._end_marker_timer = None
         with self._lock:
             self._rouse()
 
@@ -230,7 +230,7 @@ class DiskJournal:
             if self._error is not None or self._room.problem() is not None:
                 return False
             with self._file_lock:
-                self._leave_mark()
+                self._write_end_marker()
                 if self._file is not None:
                     self._file.sync()
             self.prepare_spare()
@@ -251,8 +251,8 @@ class DiskJournal:
 
     def stop(self) -> None:
         """End the thread when its queue is empty. Blocking."""
-        if self._mark_timer is not None:
-            self._mark_timer.cancel()
+        if self._end_marker_timer is not None:
+            self._end_marker_timer.cancel()
         with self._lock:
             self._is_stopping = True
             self._rouse()
@@ -271,7 +271,7 @@ class DiskJournal:
     def _run(self) -> None:
         try:
             self._serve()
-        except Exception as error:  # noqa: BLE001 (the edge of the thread: nobody may be left waiting for it)
+        except Exception as error:  # noqa: BLE001 (the edge of the thread: no commit may be left waiting)
             self._died(error)
 
     def _died(self, error: Exception) -> None:
@@ -289,10 +289,10 @@ class DiskJournal:
                         self._store.became_durable, [staged for _, staged in group]
                     )
             elif self._is_stopping and not self._queue:
-                self._try_to_leave_mark()
+                self._try_to_write_end_marker()
                 return
-            elif not self._wake.acquire(timeout=MARK_AFTER_S):
-                self._try_to_leave_mark()
+            elif not self._wake.acquire(timeout=END_MARKER_AFTER_S):
+                self._try_to_write_end_marker()
                 self._wake.acquire()
 
     def _take(self) -> list[Queued]:
@@ -393,22 +393,22 @@ class DiskJournal:
             raise OSError(errno.EIO, f"opening {path.name}: {error.strerror or error}") from error
         self._use(opened, header, segment.HEADER_BYTES, base_revision)
 
-    def _try_to_leave_mark(self) -> None:
-        """Nobody waits for this one, and nothing is lost without it; a broken device is met by the next commit."""
+    def _try_to_write_end_marker(self) -> None:
+        """No commit waits for it, and nothing is lost without it; a broken device fails the next commit."""
         try:
             with self._file_lock:
-                self._leave_mark()
+                self._write_end_marker()
         except OSError as error:
-            if not self._is_mark_failing:
+            if not self._is_end_marker_failing:
                 _log.warn("storage.journal.mark_failed", reason=str(error))
-            self._is_mark_failing = True
+            self._is_end_marker_failing = True
         else:
-            self._is_mark_failing = False
+            self._is_end_marker_failing = False
 
-    def _leave_mark(self) -> None:
+    def _write_end_marker(self) -> None:
         if self._file is None or self._error is not None or self._offset == segment.HEADER_BYTES:
             return
-        self._file.pwrite(segment.encode_mark(self._salt, self._revision), self._offset)
+        self._file.pwrite(segment.encode_end_marker(self._salt, self._revision), self._offset)
 
     def _check_room(self) -> None:
         """Leave the engine room to flush: a full device must meet us here, where nothing is half done."""

@@ -7,9 +7,10 @@
     record  `HFJR` · u32 crc · u32 payload bytes · u32 entries · u64 last revision · payload (u32 length + entry, each)
 
 The crc of a record starts from the file's random salt, so what an earlier life of a reused file left behind never
-passes for a record. A record without entries is a mark: everything up to its revision was synced. It is written,
-unsynced, whenever the journal falls idle and is overwritten by the next record. So damage to any synced record,
-also to the last one, is followed by something valid and is told apart from a torn write at the end.
+passes for a record. A record without entries is an end marker: everything up to its revision was synced. It
+is written, unsynced, whenever the journal falls idle and is overwritten by the next record. So damage to any
+synced record, also to the last one, is followed by something valid and is told apart from a torn write at the
+end.
 
 How a segment that lost bytes is told apart from one that a power cut left behind. Always true of a file in use:
 
@@ -24,8 +25,8 @@ How a segment that lost bytes is told apart from one that a power cut left behin
 Legal after a crash: unsealed and last, with a torn write behind its records (any subset of the sectors of the one
 group that was not synced); unsealed with an empty successor; sealed with a successor.
 Not told apart from a torn write: damage to the last group alone that is no whole sector of zeros, if the process was
-killed before it left the mark (20 ms after that group). And an older copy of the whole file passes for the file, unless the engine
-or the next segment is newer.
+killed before it wrote the end marker (20 ms after that group). And an older copy of the whole file passes for
+the file, unless the engine or the next segment is newer.
 
 `HFJSEG01` files of earlier versions have no size, no seal and zeros as fill: they are read, but a cut is taken for a
 torn write there. Opening a store starts a new segment behind such a file.
@@ -171,12 +172,12 @@ def encode_record(salt: int, last_revision: int, entries: list[bytes]) -> bytes:
 
 
 def room_for(entry: bytes) -> int:
-    """What a record of this entry alone takes at most, and the mark behind it."""
+    """What a record of this entry alone takes at most, and the end marker behind it."""
     payload_bytes = _LENGTH.size + len(entry)
     return RECORD_HEAD_BYTES + payload_bytes + payload_bytes // _STUFF_EVERY + RECORD_HEAD_BYTES
 
 
-def encode_mark(salt: int, durable_revision: int) -> bytes:
+def encode_end_marker(salt: int, durable_revision: int) -> bytes:
     return encode_record(salt, durable_revision, [])
 
 

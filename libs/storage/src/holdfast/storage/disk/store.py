@@ -115,7 +115,7 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     except asyncio.CancelledError:
         await asyncio.wait({work})
         if not work.cancelled():
-            work.exception()  # Nobody is left to be told.
+            work.exception()  # The caller is gone, so the error is dropped.
         raise
 
 

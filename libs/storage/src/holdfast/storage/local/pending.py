@@ -42,8 +42,8 @@ class LatestRecords:
     """The newest state of the keys that were touched lately, so that a hot key is not read from the engine again: what a
     transaction reads, durable or not; None for a key that does not exist.
 
-    Two generations: what is used moves into the young one; when that is full it becomes the old one, and what nobody used
-    since then is forgotten. So a look-up costs a dictionary access, and nothing has to be kept in order.
+    Two generations: what is used moves into the young one; when that is full it becomes the old one, and what
+    was not used since then is forgotten. So a look-up costs a dictionary access, and no order has to be kept.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class LatestRecords:
 
 
 class PendingBatch:
-    """A batch on its way. `answer` is its own commit's, `durable` is for those who read it; made on demand."""
+    """A batch on its way. `answer` is its own commit's, `durable` is for its readers; made on demand."""
 
     __slots__ = (
         "after_revision",
@@ -124,7 +124,7 @@ class PendingBatch:
         for waiter in (self.answer, self.durable):
             if waiter is not None and not waiter.done():
                 waiter.set_exception(error)
-                waiter.exception()  # The caller may be gone; then nobody is left to be told.
+                waiter.exception()  # Retrieved here, since the caller may be gone.
 
 
 class PendingBatches:

@@ -203,7 +203,7 @@ class LocalReader(TransactMixin):
         foreign_only: bool = False,
     ) -> HubWatch:
         self._check_open()
-        # A store of one process tells at once, whoever waits.
+        # A store of one process notifies at once, so `demand` has no effect.
         return self._hub.watch(start, end, after=after, with_previous=with_previous)
 
     async def _history(self, after: int, events_limit: int) -> HistoryPage:

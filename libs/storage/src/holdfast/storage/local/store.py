@@ -42,7 +42,7 @@ from holdfast.storage.port import (
 )
 from holdfast.storage.transact import check_batch
 
-SLICE_BATCHES = 8  # Applied and answered in one go: what this takes, everybody else on the loop waits.
+SLICE_BATCHES = 8  # Applied and answered in one go: so long every other task on the loop waits.
 
 
 class LocalStore(LocalReader):

@@ -7,4 +7,4 @@ Advance = Callable[[int, int], None]
 
 
 def silent(records: int, size_bytes: int) -> None:
-    """Nobody watches."""
+    """For a caller that shows no progress."""

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Compactor:
-    """Drops what nobody may ask for any more. Several processes may do so at once."""
+    """Drops what no reader may ask for any more. Several processes may do so at once."""
 
     def __init__(self, connections: Connections, clock: SteadyClock, options: StoreOptions) -> None:
         self._connections = connections
@@ -48,7 +48,7 @@ class Compactor:
         return compacted_revision
 
     async def _advance(self) -> tuple[int, int]:
-        """Move the mark first: from then on nobody is served what is about to be deleted."""
+        """Move the mark first: from then on no reader is served what is about to be deleted."""
         async with self._connections.use_core() as connection:
             revision, before = (
                 await connection.execute(sa.select(STORE.c.revision, STORE.c.compacted_revision))

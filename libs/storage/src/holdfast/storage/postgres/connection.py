@@ -37,7 +37,7 @@ _SERVER_SETTINGS = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
 }
-# Acknowledged means durable, whatever the database's own default is.
+# Acknowledged means durable, regardless of the database's own default.
 _DURABLE = (
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 )

@@ -45,7 +45,7 @@ def root_cause(error: BaseException) -> BaseException:
 
 
 def is_connection_lost(error: BaseException) -> bool:
-    """Whether the connection ended, so that nobody knows if the last statement happened."""
+    """Whether the connection ended, so that the outcome of the last statement is unknown."""
     cause = root_cause(error)
     if isinstance(cause, asyncpg.PostgresError):
         state = _state(cause)

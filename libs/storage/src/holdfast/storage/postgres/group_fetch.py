@@ -56,7 +56,7 @@ class GroupFetcher:
         return await answer
 
     async def close(self) -> None:
-        """Whoever still waits is cancelled."""
+        """Callers that still wait are cancelled."""
         self._is_closed = True
         for runner in self._runners:
             runner.cancel()

@@ -170,7 +170,7 @@ class Controller:
             Group.LOCK: (Scope.LOCKS, in_flight.locks),
             Group.QUERY: (Scope.QUERIES, in_flight.queries),
         }[group]
-        # When nothing is in flight, 0 is the largest too: then everybody shares the blame.
+        # When nothing is in flight, 0 is the largest too: then every group counts as the cause.
         is_largest = own == max(in_flight.queue, in_flight.locks, in_flight.queries)
         return max(self._pressure(scope), self._pressure(Scope.HOST) if is_largest else 0.0)
 

@@ -38,7 +38,7 @@ class AcquireParams(NamedTuple):
 
 
 class Description(NamedTuple):
-    """A key as everybody may see it."""
+    """A key as any client may see it."""
 
     lease: Lease | None
     expires_at_unix: int

@@ -211,7 +211,7 @@ def withdraw(tx: Transaction, member: Member, lease_id: str, now_ms: int) -> boo
 
 
 def apply(tx: Transaction, txn_id: str, members: Sequence[Member], now_ms: int) -> None:
-    """Whatever was decided, the leases of the transaction end."""
+    """The leases of the transaction end, with either decision."""
     for member in members:
         lease = LEASES.get(tx, *member)
         if lease is not None and lease.lease_id and lease.txn_id == txn_id:
@@ -305,7 +305,7 @@ def checked(tx: Transaction, member: Member, claim: Claim, now_ms: int) -> Lease
 
 
 def cleared(lease: Lease, now_ms: int) -> Lease:
-    """Held by no one, but its token stays: the next holder's must be higher."""
+    """Held by no client, but its token stays: the next holder's must be higher."""
     return Lease(fencing_token=lease.fencing_token, updated_at_s=now_ms // 1000)
 
 

@@ -89,7 +89,7 @@ class LeaseService:
                 await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _clock_stepped(self) -> None:
-        """Whatever was to end later may be over now."""
+        """A lease that was to end later may be over now."""
         self._expiries.look_again()
         self._follower.elsewhere.look_again()
         self._wait_queues.notify_firsts()
@@ -160,7 +160,7 @@ class LeaseService:
         try:
             lease, current, _ = await self._store.transact(grant)
         except asyncio.CancelledError:
-            # The commit may still happen. No one is left to hold what it grants, so it is given back.
+            # The commit may still happen. No client is left to hold what it grants, so it is given back.
             self._spawn(self._withdraw(params.member, ids.lease_id))
             self._spawn(self._tell_of_free(freed))
             raise
@@ -264,7 +264,7 @@ class LeaseService:
     def apply(
         self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member], now_ms: int
     ) -> None:
-        """Whatever was decided, the leases of the transaction end."""
+        """The leases of the transaction end, with either decision."""
         rules.apply(tx, txn_id, members, now_ms)
 
     def keep(

@@ -7,7 +7,7 @@ from collections import deque
 from holdfast.storage.port import Demand
 from holdfast.txn.layer.port import Member
 
-NEWEST = sys.maxsize  # As a revision: newer than whatever the waiter has seen.
+NEWEST = sys.maxsize  # As a revision: newer than all that the waiter has seen.
 
 
 class Waiter:
@@ -30,7 +30,7 @@ class Waiter:
 
 
 class WaitQueues:
-    """The queues of all keys, `by_key`. A key without waiters has none, so what nobody waits for costs nothing."""
+    """The queues of all keys, `by_key`. A key without waiters has none, so it costs nothing."""
 
     def __init__(self) -> None:
         self.by_key: dict[Member, deque[Waiter]] = {}

@@ -176,7 +176,7 @@ class LeaseRoutes:
             methods=("GET",),
             response_model=DescribeAnswer,
             errors=(InvalidNamespace, InvalidKey, MissingKey),
-            summary="Lease and version of a key, as everybody may see them.",
+            summary="Lease and version of a key, as any client may see them.",
             query_parameters={"key": "The key.", "namespace": "Its namespace."},
         )
         return router

@@ -36,7 +36,7 @@ class MessageLeaseExpired(HoldfastError):
 
 
 class MetadataChanged(HoldfastError):
-    """The message, or its state, is not as the caller last saw it. Who holds it is told how it is now."""
+    """The message, or its state, is not as the caller last saw it. Its holder is told how it is now."""
 
     code, status = "cas_mismatch", 409
 

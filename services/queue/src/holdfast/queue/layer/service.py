@@ -86,7 +86,7 @@ class QueueService:
                 await self._dispatchers.close()
 
     def _clock_stepped(self) -> None:
-        """Whatever was to become visible or to end later may be due now."""
+        """A message that was to become visible or to end later may be due now."""
         self._deadlines.look_again()
         for queue in list(self._dispatchers):
             queue.clock_stepped()
@@ -103,7 +103,7 @@ class QueueService:
 
     @property
     def pending(self) -> int:
-        """Messages in memory that nobody holds."""
+        """Messages in memory that no consumer holds."""
         return sum(len(queue.window) - queue.window.out for queue in self._dispatchers)
 
     @property

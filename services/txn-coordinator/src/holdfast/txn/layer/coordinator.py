@@ -128,7 +128,7 @@ class Coordinator:
             if not rules.are_enlisted(record, joining):
                 raise EnlistedAtLeader(self.lead, txn_id, expires_at_ms, [*held, *joining])
         elif record is None or record.expires_at_ms < expires_at_ms:
-            # No lease of these ends by itself: what is due ends them if nobody decides.
+            # No lease of these ends by itself: the sweep of what is due ends them if no client decides.
             self._put_pending(tx, txn_id, record or TxnRecord(), expires_at_ms, now_ms)
         self.keep(tx, txn_id, last_lease_ends_ms(tx, txn_id, held), held, now_ms)
 
@@ -185,7 +185,7 @@ class Coordinator:
     def follow(
         self, tx: Transaction, txn_id: str, record: TxnRecord, decision: Decision, now_ms: int
     ) -> State:
-        """A lease ends: what is decided already counts, whatever its holder asks for."""
+        """A lease ends: what is decided already counts, not what its holder asks for."""
         is_decided = rules.state_of(record) is not State.PENDING
         if not is_decided:
             record.state = decision.value
@@ -235,7 +235,7 @@ class Coordinator:
     def _without_expired(
         self, tx: Transaction, txn_id: str, members: Sequence[Member], now_ms: int
     ) -> list[Member]:
-        """Deliveries whose time is over go back to their queue, whatever is decided."""
+        """Deliveries whose time is over go back to their queue, with either decision."""
         expired = [
             member
             for member in members

@@ -45,9 +45,9 @@ async def list_transactions(store: Store, clock: Clock, limit: int) -> tuple[lis
 
 
 async def in_doubt(store: Store, now_s: int) -> tuple[int, int]:
-    """How many decisions have not reached everybody, and the age of the oldest of these; of the oldest thousand records.
+    """How many decisions have not reached every participant, and the age of the oldest of them.
 
-    Ids begin with the time, so the oldest come first.
+    Of the oldest thousand records: ids begin with the time, so these come first.
     """
     rows = await RECORDS.fetch_range(store, limit=LIMIT_MAX)
     doubtful = [one for row in rows if (one := _listed(str(row.parts[0]), row.message, now_s)).is_in_doubt]

@@ -90,8 +90,8 @@ class Decider(Protocol):
     def end(
         self, tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member], now_ms: int
     ) -> None:
-        """The same for a lease that belongs to no transaction of several: no one can ask for its outcome, so nothing is
-        recorded."""
+        """The same for a lease that belongs to no transaction of several: no client can ask for its outcome,
+        so nothing is recorded."""
         ...
 
     def abandon(

@@ -128,7 +128,7 @@ def local_members(record: TxnRecord, backend_hash: str) -> list[Member]:
 
 
 def hold(record: TxnRecord, participants: Sequence[Participant]) -> None:
-    """These hold a lease of the transaction right now: whatever reached them before, they are part of it again."""
+    """These hold a lease of the transaction now: they are part of it, even if a decision reached them."""
     merge_participants(record, participants)
     held = {(one.member.namespace, one.member.key, one.backend_hash) for one in participants}
     for one in record.participants:

@@ -23,7 +23,7 @@ _CACHED: Final = 1024
 
 
 class TcAccess:
-    """The checks of one server. Without mutual TLS, or when told so, they let everybody pass."""
+    """The checks of one server. Without mutual TLS, or when told so, they let every caller pass."""
 
     def __init__(self, authorities: "Iterable[x509.Certificate]" = (), *, is_on: bool = False) -> None:
         self._authorities = tuple(authorities)

@@ -40,7 +40,7 @@ class MemberBody(InternalBody):
 class EnlistRequest(InternalBody):
     txn_id: str
     expires_at_ms: TimeMs
-    members: list[MemberBody] = Field(description="None: the transaction lives until then, and no one joins.")
+    members: list[MemberBody] = Field(description="None: the transaction lives until then, and none joins.")
 
 
 class EnlistAnswer(BaseModel):

@@ -118,7 +118,7 @@ class TxnRoutes:
                     *(*_STRANGER, *_BAD_ID, *_BAD_ASK, *_BAD_TERM),
                     *(TcUnavailable, TxnNotFound, TxnPending, TxnFanoutFailed),
                 ),
-                summary=f"Apply a {state} on this island; without participants, whatever is recorded.",
+                summary=f"Apply a {state} on this island; without participants, what is recorded.",
                 request_example=_EXAMPLE,
                 query_parameters=_QUERY,
             )

@@ -28,7 +28,7 @@ from holdfast.cli.bench.queue.operations import (
 PREFETCH: Final = 32
 AHEAD_MAX: Final = 64
 """Messages that a producer may be ahead of its acks."""
-SETTLE_S: Final = 0.003
+PARKED_AFTER_S: Final = 0.003
 """Until a dequeue that was sent surely waits at the server."""
 _STAMP_BYTES: Final = 20
 _find_messages = re.compile(
@@ -160,7 +160,7 @@ async def wake_for_ever(job: LoadJob, counts: Counts) -> None:
     consumer, producer = await QueueLoadConnection.open(job), await QueueLoadConnection.open(job)
     while True:
         consumer.send(dequeue_request(queue))
-        await asyncio.sleep(SETTLE_S)
+        await asyncio.sleep(PARKED_AFTER_S)
         delivery = asyncio.create_task(_timed(consumer.answer()))
         began_s = time.perf_counter()
         _, answered_s = await _timed(producer.call(enqueue_request(queue, [PAYLOAD])))

@@ -47,7 +47,7 @@ class _Loop:
             self._subscription.close_soon()
 
     async def run(self) -> None:
-        """Raises ConsumerFailed when it can't go on, whatever the reason."""
+        """Raises ConsumerFailed when it can't go on, for any reason."""
         try:
             delay_s = 0.0
             while not await is_set_within(self._stopped, delay_s):

@@ -59,7 +59,7 @@ class Delivery:
     """As a context manager it acks at the end of its block, and nacks with the reason when the block raises.
 
     In the block it is extended at half of its visibility time. `lost` is set when the message is no longer ours:
-    what happens after that may be done by somebody else as well.
+    what is done after that may be done by another consumer as well.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Delivery:
 
     @property
     def correlation_id(self) -> str:
-        """Give it to whatever is done because of this message."""
+        """Pass it on to every call made because of this message."""
         return self._claim.message.correlation_id
 
     @property
@@ -166,11 +166,11 @@ class Delivery:
 
     async def ack(self) -> None:
         """Done: the message is gone for good. Raises LeaseLost or NotFound if it was no longer ours."""
-        await self._settle(self._claim.ack())
+        await self._resolve(self._claim.ack())
 
     async def nack(self, *, delay_s: float = 0.0, intent: Intent = "failure", reason: str = "") -> None:
         """Give it back, to be delivered again after `delay_s`. `defer` does not count as a failed attempt."""
-        await self._settle(self._claim.nack(delay_s=delay_s, intent=intent, reason=reason))
+        await self._resolve(self._claim.nack(delay_s=delay_s, intent=intent, reason=reason))
 
     async def extend(self, seconds: float | None = None) -> int:
         """Keep it for so many seconds from now, by default its visibility time; gives the end in Unix seconds."""
@@ -179,12 +179,12 @@ class Delivery:
             return await self._run(self._claim.extend(seconds))
 
     async def close(self) -> None:
-        """Give it back unless it is settled or lost."""
+        """Give it back unless it is resolved or lost."""
         if not self._claim.is_ended:
             await self.nack(delay_s=self._close_delay_s)
 
     async def fail(self, error: BaseException) -> None:
-        """Give it back because of this error, unless it is settled or lost; never raises."""
+        """Give it back because of this error, unless it is resolved or lost; never raises."""
         if self._claim.is_ended:
             return
         try:
@@ -195,7 +195,7 @@ class Delivery:
         except ClientError as problem:
             error.add_note(f"holdfast: the message was not given back and will come again: {problem}")
 
-    async def _settle(self, flow: Flow[None]) -> None:
+    async def _resolve(self, flow: Flow[None]) -> None:
         async with self._guard:  # An extend under way would change the ETag.
             self._claim.check_live()
             self._stop_renewal()

@@ -179,7 +179,7 @@ class Queue:
         return Subscription(self._transport, self._calls, taking, self._intake(close_delay_s))
 
     def attach(self, message: Message) -> Delivery:
-        """A delivery that was taken elsewhere, to be settled here; it has no payload."""
+        """A delivery that was taken elsewhere, to be resolved here; it has no payload."""
         claim = self._calls.claim(message)
         payload = Payload(message, _no_chunks(), bytes_max=0)
         return self._intake().of(claim, payload)

@@ -18,7 +18,7 @@ from holdfast.client.wire.connection import mapped_errors
 
 
 class Subscription(LiveStream[Delivery]):
-    """`async for delivery in subscription`: each is to be settled, best by `async with delivery`."""
+    """`async for delivery in subscription`: each is to be resolved, best by `async with delivery`."""
 
     def __init__(self, transport: Transport, calls: QueueCalls, taking: Taking, intake: Intake) -> None:
         super().__init__(transport)
@@ -43,8 +43,8 @@ class Subscription(LiveStream[Delivery]):
                         return
                     opening.failed(problem)
                 else:
-                    # The server ends such a stream after `prefetch` messages: there may be more for who has settled
-                    # them, and none for who has them all in hand.
+                    # The server ends such a stream after `prefetch` messages: there may be more for a
+                    # consumer that has resolved them, and none for one that has them all in hand.
                     if self._taking.block_s == 0 and (is_empty or is_left):
                         return
                     opening.ended(is_empty=is_empty)
@@ -68,7 +68,7 @@ class Subscription(LiveStream[Delivery]):
             await arrivals.close()
 
     async def _give_back_rest(self, arrivals: Arrivals) -> None:
-        """What was on its way when nobody wanted it any longer need not wait for the end of its visibility."""
+        """What was on its way when the consumer stopped need not wait for the end of its visibility."""
         with suppress(ClientError):
             while (message := await arrivals.next()) is not None:
                 await self._intake.give_back(message)

@@ -46,7 +46,7 @@ class _Loop:
             self._subscription.close_soon()
 
     def run(self) -> None:
-        """Raises ConsumerFailed when it can't go on, whatever the reason."""
+        """Raises ConsumerFailed when it can't go on, for any reason."""
         try:
             delay_s = 0.0
             while not is_set_within(self._stopped, delay_s):

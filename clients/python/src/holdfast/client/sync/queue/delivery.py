@@ -60,7 +60,7 @@ class Delivery:
     """As a context manager it acks at the end of its block, and nacks with the reason when the block raises.
 
     In the block it is extended at half of its visibility time. `lost` is set when the message is no longer ours:
-    what happens after that may be done by somebody else as well.
+    what is done after that may be done by another consumer as well.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Delivery:
 
     @property
     def correlation_id(self) -> str:
-        """Give it to whatever is done because of this message."""
+        """Pass it on to every call made because of this message."""
         return self._claim.message.correlation_id
 
     @property
@@ -167,11 +167,11 @@ class Delivery:
 
     def ack(self) -> None:
         """Done: the message is gone for good. Raises LeaseLost or NotFound if it was no longer ours."""
-        self._settle(self._claim.ack())
+        self._resolve(self._claim.ack())
 
     def nack(self, *, delay_s: float = 0.0, intent: Intent = "failure", reason: str = "") -> None:
         """Give it back, to be delivered again after `delay_s`. `defer` does not count as a failed attempt."""
-        self._settle(self._claim.nack(delay_s=delay_s, intent=intent, reason=reason))
+        self._resolve(self._claim.nack(delay_s=delay_s, intent=intent, reason=reason))
 
     def extend(self, seconds: float | None = None) -> int:
         """Keep it for so many seconds from now, by default its visibility time; gives the end in Unix seconds."""
@@ -180,12 +180,12 @@ class Delivery:
             return self._run(self._claim.extend(seconds))
 
     def close(self) -> None:
-        """Give it back unless it is settled or lost."""
+        """Give it back unless it is resolved or lost."""
         if not self._claim.is_ended:
             self.nack(delay_s=self._close_delay_s)
 
     def fail(self, error: BaseException) -> None:
-        """Give it back because of this error, unless it is settled or lost; never raises."""
+        """Give it back because of this error, unless it is resolved or lost; never raises."""
         if self._claim.is_ended:
             return
         try:
@@ -196,7 +196,7 @@ class Delivery:
         except ClientError as problem:
             error.add_note(f"holdfast: the message was not given back and will come again: {problem}")
 
-    def _settle(self, flow: Flow[None]) -> None:
+    def _resolve(self, flow: Flow[None]) -> None:
         with self._guard:  # An extend under way would change the ETag.
             self._claim.check_live()
             self._stop_renewal()

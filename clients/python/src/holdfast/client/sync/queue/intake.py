@@ -103,7 +103,7 @@ class Intake:
         return DeliveryState(self._transport, Hold(self._calls.channel, self._calls.options, lease))
 
     def give_back(self, message: Message) -> None:
-        """A message that nobody will see need not wait for the end of its visibility."""
+        """A message that no consumer will see need not wait for the end of its visibility."""
         claim = self._calls.claim(message)
         with suppress(ClientError):
             self._transport.run(claim.nack(delay_s=0.0, intent="defer", reason=""))

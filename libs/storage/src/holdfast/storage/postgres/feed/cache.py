@@ -1,5 +1,5 @@
-"""Records that transactions may read without asking the database. The commit checks whatever was read here, so an entry
-that is out of date costs a second attempt and nothing else.
+"""Records that transactions may read without asking the database. The commit checks all that was read here,
+so an entry that is out of date costs a second attempt and nothing else.
 
 Three sources tell of a key, in any order: answers to fetches, commits of this process, the change feed. Each says what the key
 was as of a revision, and older knowledge never replaces newer. For a key that is not in the cache the last changes are
@@ -241,7 +241,7 @@ class RecordCache:
         self._ranges.told_revision = revision
 
     def lost(self) -> None:
-        """The feed may have missed changes, or nobody knows when it goes on."""
+        """The feed may have missed changes, or it is unknown when it goes on."""
         self._is_following = False
         self._entries.clear()
         self._changed.clear()

@@ -170,7 +170,7 @@ def _client(url: SecretStr) -> _Client:
             retry=Retry(NoBackoff(), 0),  # One place tries again, and it is this module.
         )
         pool: Any = client.connection_pool
-        pool.make_connection()  # Options that nobody knows show only here.
+        pool.make_connection()  # Unknown options show only here.
     except (ValueError, TypeError):
         # The driver's text may hold the password.
         raise InvalidStoreUrl(
@@ -180,7 +180,7 @@ def _client(url: SecretStr) -> _Client:
 
 
 def _revision(data: object) -> str | None:
-    """A hint as a commit sends it; anybody may publish anything."""
+    """A hint as a commit sends it; any Redis client may publish anything."""
     text = data.decode("ascii", "replace") if isinstance(data, bytes) else str(data)
     return text if len(text) <= _REVISION_DIGITS_MAX and text.isascii() and text.isdecimal() else None
 

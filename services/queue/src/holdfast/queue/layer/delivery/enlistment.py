@@ -72,7 +72,7 @@ def keep(
         if found is None or state is None or state.txn_id != txn_id:
             continue
         if not state.is_enlisted and state.expires_at_ms <= now_ms:
-            tx.delete(HELD.key(txn_id, *member))  # Its time was over before anybody joined it.
+            tx.delete(HELD.key(txn_id, *member))  # Expired before another member joined.
             continue
         if not state.is_enlisted or state.expires_at_ms < expires_at_ms:
             state.is_enlisted = True

@@ -108,7 +108,7 @@ class Resolutions:
         return correlation_ids
 
     def _look_again_later(self, claim: LeaseClaim, entry: Entry) -> None:
-        """The caller went away; nobody is left to be told how the commit ended."""
+        """The caller went away, so the outcome of the commit is read back from the store."""
         queue = self._dispatchers.find(claim.address)
         if queue is not None:
             self._dispatchers.spawn(queue.read_again([entry]))

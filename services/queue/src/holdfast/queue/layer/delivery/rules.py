@@ -90,7 +90,7 @@ def held(tx: Transaction, claim: LeaseClaim, now_ms: int) -> MessageState:
     if state is None:
         if tx.get(keys_of(claim.address).message(claim.message_id)) is None:
             raise MessageNotFound("message already removed")
-        raise MessageLeaseMismatch("the message is not delivered to anybody; dequeue it again")
+        raise MessageLeaseMismatch("the message is not delivered; dequeue it again")
     rules.check_claim(claim, state, now_ms)
     return state
 

@@ -91,7 +91,7 @@ class Consumers:
         claims = self._transactional_claims if is_transactional else self._claims
         try:
             carried, surplus = await self._claims.carried(queue, entries)
-        except BaseException:  # Whatever ends this, what was handed out and not claimed must not be lost.
+        except BaseException:  # On any error: what was handed out and not claimed must not be lost.
             queue.put_back(entries)
             raise
         if surplus:

@@ -45,7 +45,7 @@ class Waiter:
 
 
 class Dispatcher:
-    """The window on one queue, its line of consumers, and one timer."""
+    """The window on one queue, its wait queue of consumers, and one timer."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Dispatcher:
         self._clock = clock
         self._host = host
         self._limits = limits
-        self._line: dict[Waiter, None] = {}
+        self._waiters: dict[Waiter, None] = {}
         self._rate = DeliveryRate(0.0, clock.now_ms())
         self._loading = asyncio.Lock()
         self._reading = asyncio.Lock()
@@ -78,7 +78,7 @@ class Dispatcher:
 
     @property
     def waiting_consumers(self) -> int:
-        return len(self._line)
+        return len(self._waiters)
 
     @property
     def is_idle(self) -> bool:
@@ -111,7 +111,7 @@ class Dispatcher:
         self.window = Window(WINDOW_PAGES * self._limits.page_entries)
         self.is_loaded = False
         forgotten.end_streams()
-        if self._line or self.watchers:
+        if self._waiters or self.watchers:
             self._host.spawn(self._load_again())
 
     async def _load_again(self) -> None:
@@ -187,7 +187,7 @@ class Dispatcher:
     def forget(self, message_id: str) -> None:
         """It is gone from this queue."""
         self.window.forget(message_id)
-        if self._line or self.watchers:
+        if self._waiters or self.watchers:
             self.pump()
 
     def put_back(self, entries: Sequence[Entry]) -> None:
@@ -200,14 +200,14 @@ class Dispatcher:
 
     async def take(self, count_max: int) -> list[Entry]:
         """What is ready now, unless others wait already; may be nothing."""
-        if self._line:
+        if self._waiters:
             return []
         self._advance()
         entries: list[Entry] = []
         while len(entries) < count_max:
             if not self.is_loaded or self.window.gap(self._clock.now_ms()) is not None:
                 await self._close_gaps_holding(entries)
-                if self._line and not entries:
+                if self._waiters and not entries:
                     return []
             more = self._pop(count_max - len(entries))
             if not more:
@@ -220,7 +220,7 @@ class Dispatcher:
     async def _close_gaps_holding(self, entries: Sequence[Entry]) -> None:
         try:
             await self._close_gaps()
-        except BaseException:  # Whatever ends this, those that were popped already must not be lost.
+        except BaseException:  # On any error: those that were popped already must not be lost.
             self.put_back(entries)
             raise
 
@@ -233,7 +233,7 @@ class Dispatcher:
 
     def join(self, count_max: int) -> Waiter:
         waiter = Waiter(count_max)
-        self._line[waiter] = None
+        self._waiters[waiter] = None
         if not self.is_loaded:
             self._host.spawn(self._load_again())
         self.pump()
@@ -241,7 +241,7 @@ class Dispatcher:
 
     def leave(self, waiter: Waiter) -> None:
         """It has what it waited for, or gave up; what it was handed in that moment goes to the next one."""
-        self._line.pop(waiter, None)
+        self._waiters.pop(waiter, None)
         if waiter.turn.cancelled() or not waiter.turn.done():
             waiter.turn.cancel()
         elif waiter.turn.exception() is None:
@@ -252,18 +252,18 @@ class Dispatcher:
         if not self.is_loaded:
             return
         self._advance()
-        while self._line:
+        while self._waiters:
             if self.window.gap(self._clock.now_ms()) is not None:
                 self._read_on_soon()
                 break
-            waiter = next(iter(self._line))
+            waiter = next(iter(self._waiters))
             if waiter.turn.done():
-                del self._line[waiter]
+                del self._waiters[waiter]
                 continue
             entries = self._pop(waiter.count_max)
             if not entries:
                 break
-            del self._line[waiter]
+            del self._waiters[waiter]
             waiter.turn.set_result(entries)
         self.set_timer()
         self._tell_watchers()
@@ -326,7 +326,7 @@ class Dispatcher:
         """Have `pump` called when time makes something ready."""
         due_ms = self.window.next_due_ms(self._clock.now_ms())
         is_paced = self._rate.allowed(self._clock.now_ms()) == 0
-        if self._line and is_paced and self.window.head() is not None:
+        if self._waiters and is_paced and self.window.head() is not None:
             next_ms = self._rate.next_ms()
             due_ms = next_ms if due_ms is None else min(due_ms, next_ms)
         if due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):

@@ -14,7 +14,7 @@ from holdfast.queue.layer.records_pb2 import QueuePolicy
 from holdfast.storage.port import Demand, Store
 
 UNUSED_S = 30.0  # After that a queue at which no consumer waits is as good as unknown to this process.
-QUEUES_MAX = 1024  # Beyond that, queues that nobody waits at are forgotten, and read again when asked for.
+QUEUES_MAX = 1024  # Beyond that, queues without a waiting consumer are forgotten, and read again on demand.
 
 _log = get_logger("queue.dispatcher")
 
@@ -90,7 +90,7 @@ class Dispatchers:
         return queue
 
     def _forget_idle(self) -> None:
-        """The oldest half of those that nobody waits at."""
+        """The oldest half of those that are idle."""
         idle = [queue for queue in self.by_address.values() if queue.is_idle]
         for queue in idle[: (len(idle) + 1) // 2]:
             queue.close()

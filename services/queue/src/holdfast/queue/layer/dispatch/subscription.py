@@ -15,7 +15,7 @@ class Subscription:
         self._consumers = consumers
         self._order = order
         self._is_first = True
-        self._unsettled: set[str] = set()
+        self._unresolved: set[str] = set()
         self._room = asyncio.Event()
         self._stack = ExitStack()
 
@@ -28,7 +28,7 @@ class Subscription:
         """The next ones, at least one. NoMessages: the first did not come within `wait_s`, or, with `wait_s` 0,
         nothing may leave now. After the first it waits without limit otherwise."""
         await self._wait_for_room()
-        order = self._order._replace(count_max=self._order.count_max - len(self._unsettled))
+        order = self._order._replace(count_max=self._order.count_max - len(self._unresolved))
         if not self._is_first and order.wait_s:
             order = order._replace(wait_s=None)
         deliveries = await self._deliveries(order)
@@ -36,7 +36,7 @@ class Subscription:
         return deliveries
 
     async def _wait_for_room(self) -> None:
-        while len(self._unsettled) >= self._order.count_max:
+        while len(self._unresolved) >= self._order.count_max:
             if self._order.wait_s == 0:  # Its client may read to the end before it resolves anything.
                 raise NoMessages("no messages available")
             self._room.clear()
@@ -55,12 +55,12 @@ class Subscription:
             entry = queue.window.get(delivery.message.message_id)
             if entry is not None:
                 entry.stream = self
-                self._unsettled.add(entry.message_id)
+                self._unresolved.add(entry.message_id)
         return deliveries
 
     def ended(self, message_id: str) -> None:
         """A delivery of this stream was resolved, or its time is over."""
-        self._unsettled.discard(message_id)
+        self._unresolved.discard(message_id)
         self._room.set()
 
     async def aclose(self) -> None:

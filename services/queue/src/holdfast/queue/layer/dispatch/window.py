@@ -63,7 +63,7 @@ class Entry:
 
     @property
     def due_ms(self) -> int:
-        """From when on nobody holds it."""
+        """From when on no consumer holds it."""
         return self.state.expires_at_ms if self.state.lease_id else self.state.visible_at_ms
 
     @property
@@ -138,7 +138,7 @@ class Window:
             self._remove(entry)
 
     def end_streams(self) -> None:
-        """Nobody looks here any more."""
+        """For a window that is no longer in use."""
         for entry in self._entries.values():
             self._end_stream(entry)
 
@@ -249,7 +249,7 @@ class Window:
     def _show(self, entry: Entry) -> None:
         entry.status = EntryStatus.VISIBLE
         heapq.heappush(self._visible, entry.order)
-        # Those that others took are in it until they are at its head, which takes for ever where nobody waits.
+        # Entries that other processes took stay until they reach the head: for ever if no consumer waits.
         if len(self._visible) > 2 * len(self._entries) + SLACK_ENTRIES:
             self._visible = [e.order for e in self._entries.values() if e.status is EntryStatus.VISIBLE]
             heapq.heapify(self._visible)

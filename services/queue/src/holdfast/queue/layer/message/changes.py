@@ -25,7 +25,7 @@ class Changes:
         self.dead = 0
         """How many became dead letters."""
         self.deadlines_ms: list[int] = []
-        """When messages end that nobody knew of before."""
+        """The deadlines of messages that the transaction publishes."""
 
     def moved(self, address: QueueAddress, message_id: str, place: bytes, state: MessageState) -> None:
         self.messages.append(MessageChange(address, message_id, place, state))

@@ -155,7 +155,7 @@ def take(writer: Writer, keys: Keys, message_id: str, place: bytes, state: Messa
 
 
 def leave(writer: Writer, keys: Keys, message_id: str, delivery: MessageState) -> None:
-    """The delivery is over: whatever becomes of its transaction, this message is no longer part of it."""
+    """The delivery is over: this message is no longer part of its transaction, however that ends."""
     if delivery.txn_id:
         writer.delete(keys.held(delivery.txn_id, message_id))
 

@@ -28,7 +28,7 @@ ROLLBACK_ERROR = b'{"reason":"txn_rollback"}'
 
 
 class Disposition(Enum):
-    """What becomes of a message that nobody holds."""
+    """What becomes of a message that no consumer holds."""
 
     READY = "ready"
     DEAD = "dead"
@@ -40,7 +40,7 @@ def is_held(state: MessageState, now_ms: int) -> bool:
 
 
 def failures(state: MessageState, now_ms: int) -> int:
-    """A lease that ran out is a failure, though nobody has written it down yet."""
+    """A lease that ran out is a failure, though it is not recorded yet."""
     has_expired = bool(state.lease_id) and state.expires_at_ms <= now_ms
     return state.failure_attempts + (1 if has_expired else 0)
 

@@ -94,7 +94,7 @@ class DequeueOrder(NamedTuple):
     owner: str
     wait_s: float | None = 0.0
     visibility_s: int = 0
-    count_max: int = 1  # At most so many in one go; for a subscription, so many unsettled ones at a time.
+    count_max: int = 1  # At most so many in one go; for a subscription, so many unresolved ones at a time.
     txn_id: str = ""
     with_state: bool = False
 

@@ -46,7 +46,7 @@ from holdfast.queue.protocol.lockd.schemas import (
     AckBatchRequest,
     DequeueRequest,
     EnqueueBatchAnswer,
-    Settlement,
+    Resolution,
 )
 from holdfast.queue.protocol.withdrawal import UNDO_DELIVERY
 from holdfast.storage.intake import pieces_of
@@ -145,7 +145,7 @@ class BatchRoutes:
         return json_answer({"acked": acked, "results": results, "correlation_id": request.correlation_id})
 
     def _claim(
-        self, request: Request, body: AckBatchRequest, one: Settlement
+        self, request: Request, body: AckBatchRequest, one: Resolution
     ) -> LeaseClaim | MessageNotFound:
         try:
             return claim_of(request, body, one, self._namespace_default, needs_etag=False)
@@ -166,7 +166,7 @@ def _acked_before(request: Request, status: int, body: bytes) -> Answer | None:
     return json_answer({**told, "acked": acked, "results": results})
 
 
-def _result(one: Settlement, outcome: Acked | Exception) -> Result:
+def _result(one: Resolution, outcome: Acked | Exception) -> Result:
     if isinstance(outcome, Acked):
         return {"message_id": one.message_id, "acked": True}
     if not isinstance(outcome, HoldfastError):

@@ -29,7 +29,7 @@ from holdfast.queue.protocol.lockd.schemas import (
     EnqueueMeta,
     NackRequest,
     QueueBody,
-    Settlement,
+    Resolution,
 )
 
 META_BYTES_MAX: Final = 256 << 10
@@ -247,7 +247,7 @@ def _wait_s(asked_s: int) -> float | None:
 
 
 def claim_of(
-    request: Request, body: QueueBody, resolved: Settlement, namespace_default: str, *, needs_etag: bool
+    request: Request, body: QueueBody, resolved: Resolution, namespace_default: str, *, needs_etag: bool
 ) -> LeaseClaim:
     """What names a delivery. Nack and extend go by what the caller saw last, so they need its etag."""
     spelled = spelled_queue(request, body)

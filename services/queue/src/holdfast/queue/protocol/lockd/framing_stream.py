@@ -63,7 +63,7 @@ async def _give_back(service: QueueService, unsent: Sequence[Delivery]) -> None:
         return
     try:
         await service.give_back(unsent)
-    except HoldfastError as error:  # Nobody is there to be told; the visibility time brings them back later.
+    except HoldfastError as error:  # The client is gone; the visibility timeout brings them back.
         _log.warn("queue.give_back.failed", count=len(unsent), reason=error.detail)
 
 

@@ -97,7 +97,7 @@ CONSUMER_QUERY: Final = {
 }
 BAD_NAMES: Final = (MissingQueue, InvalidQueue, InvalidNamespace)
 CONSUMER_ERRORS: Final = (*BAD_NAMES, MissingOwner, InvalidTxn, NoMessages, QueueBusy, ShutdownDraining)
-_SETTLE_ERRORS: Final = (
+_RESOLVE_ERRORS: Final = (
     *(MissingFields, InvalidQueueKey, InvalidNamespace, MessageNotFound, MessageLeaseMismatch),
     *(MessageLeaseExpired, MetadataChanged, StateNotFound, LeaseRequired, FencingMismatch),
 )
@@ -142,7 +142,7 @@ class MessageRoutes:
         self.router = queue_router()
         self._declare_in()
         self._declare_out()
-        self._declare_settlement()
+        self._declare_resolution()
 
     def _declare_in(self) -> None:
         self.router.add(
@@ -197,13 +197,13 @@ class MessageRoutes:
                 duration=duration,
             )
 
-    def _declare_settlement(self) -> None:
+    def _declare_resolution(self) -> None:
         self.router.add(
             "/v1/queue/ack",
             self.ack,
             request_model=AckRequest,
             response_model=AckAnswer,
-            errors=_SETTLE_ERRORS,
+            errors=_RESOLVE_ERRORS,
             summary="The message is done: remove it.",
             request_example=_CLAIM_EXAMPLE,
             response_headers=_MESSAGE_ID,
@@ -215,7 +215,7 @@ class MessageRoutes:
             self.nack,
             request_model=NackRequest,
             response_model=NackAnswer,
-            errors=(*_SETTLE_ERRORS, InvalidNackIntent, InvalidNackLastError),
+            errors=(*_RESOLVE_ERRORS, InvalidNackIntent, InvalidNackLastError),
             summary="Give the message back, at once or after a delay.",
             request_example={**_CLAIM_EXAMPLE, "delay_seconds": 5, "last_error": {"detail": "try later"}},
             response_headers=_MESSAGE_ID,
@@ -227,7 +227,7 @@ class MessageRoutes:
             self.extend,
             request_model=ExtendRequest,
             response_model=ExtendAnswer,
-            errors=_SETTLE_ERRORS,
+            errors=_RESOLVE_ERRORS,
             summary="Keep the message for longer, from now on.",
             request_example={**_CLAIM_EXAMPLE, "extend_by_seconds": 30},
             response_headers=_MESSAGE_ID,
@@ -367,7 +367,7 @@ def _nothing(order: DequeueOrder) -> NoMessages:
 
 
 def _identified(members: dict[str, object], request: Request) -> Answer:
-    """An answer about a message has the message's correlation id, whatever the request's is."""
+    """An answer about a message has the message's correlation id, not the request's."""
     correlation_id = members["correlation_id"]
     headers: list[Header] = []
     if correlation_id != request.correlation_id:

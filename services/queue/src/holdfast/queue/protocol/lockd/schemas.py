@@ -41,7 +41,7 @@ class DequeueRequest(QueueBody):
     start_after: str | None = Field(default=None, description="Has no effect.")
 
 
-class Settlement(BaseModel):
+class Resolution(BaseModel):
     """What shows that a delivery is the caller's."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
@@ -56,22 +56,22 @@ class Settlement(BaseModel):
     state_fencing_token: Int64 | None = None
 
 
-class AckRequest(QueueBody, Settlement):
+class AckRequest(QueueBody, Resolution):
     pass
 
 
-class NackRequest(QueueBody, Settlement):
+class NackRequest(QueueBody, Resolution):
     delay_seconds: Int64 | None = None
     intent: str | None = Field(default=None, description="`failure` (the default) or `defer`.")
     last_error: Any = None
 
 
-class ExtendRequest(QueueBody, Settlement):
+class ExtendRequest(QueueBody, Resolution):
     extend_by_seconds: Int64 | None = None
 
 
 class AckBatchRequest(QueueBody):
-    messages: list[Settlement] | None = None
+    messages: list[Resolution] | None = None
 
 
 class PeekRequest(QueueBody):

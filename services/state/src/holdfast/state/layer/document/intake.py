@@ -27,7 +27,7 @@ class ExpectedBody(NamedTuple):
 
 
 class SentBody:
-    """A body as it is sent, compared with what was expected of it. It is hashed only for a caller who asks."""
+    """A body as it is sent, compared with what was expected. Hashed only if the caller expects a hash."""
 
     def __init__(self, expected: ExpectedBody) -> None:
         self._expected = expected

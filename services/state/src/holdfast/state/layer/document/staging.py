@@ -122,7 +122,7 @@ def attachment_count(document: Document, stage: Stage | None) -> int:
 
 
 def published(document: Document, stage: Stage, now_s: int) -> Document:
-    """What everybody sees after the commit."""
+    """What any client sees after the commit."""
     view = staged_view(document, stage)
     return Document(
         version=stage.version,

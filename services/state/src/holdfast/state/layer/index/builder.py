@@ -96,7 +96,7 @@ class IndexBuilder:
         while True:
             try:
                 async with self._store.watch(*self._states.bounds(), demand=Demand()) as changes:
-                    # Whatever was missed before, the store says what there is to do.
+                    # Events may have been missed, so what there is to do is read from the store.
                     self._summarizer.look_again()
                     await self._prepare_and_build()
                     backoff, is_failing = Backoff(None), False

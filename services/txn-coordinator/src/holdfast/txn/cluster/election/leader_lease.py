@@ -29,12 +29,12 @@ class LeaderLease:
 
     @classmethod
     def free(cls, term: Term) -> "LeaderLease":
-        """Held by no one, after this term: what a node begins with, having read the term from its store."""
+        """Held by no node, after this term: what a node begins with, having read the term from its store."""
         return cls(term=term.number, observed=term)
 
     @property
     def durable_term(self) -> Term:
-        """What must outlive the process before anybody is told of this state."""
+        """What must be durable before any node is told of this state."""
         return self.observed if self.is_observed or not self.leader_id else Term(self.term)
 
     def is_active(self, now_ms: int) -> bool:

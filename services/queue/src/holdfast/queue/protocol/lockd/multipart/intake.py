@@ -44,7 +44,7 @@ class Parts(Protocol):
 async def take_message(
     service: QueueService, boundary: bytes, pieces: AsyncIterator[bytes], order_of: OrderOf
 ) -> Arrival:
-    """The one message of a body. Whatever is refused, nothing of it is kept."""
+    """The one message of a body. Nothing is kept of a refused one."""
     reader = MultipartReader(boundary)
     async with AsyncExitStack() as stack:
         parts = OneMessage(service, stack, order_of)
@@ -125,7 +125,7 @@ async def _read(reader: MultipartReader, pieces: AsyncIterator[bytes], parts: Pa
 
 
 class OneMessage:
-    """The first part that is not meta is the payload, whatever its name and its place; what else comes is dropped."""
+    """The first part that is not meta is the payload, with any name in any place; other parts are dropped."""
 
     def __init__(self, service: QueueService, stack: AsyncExitStack, order_of: OrderOf) -> None:
         self._service = service

@@ -17,7 +17,7 @@ from holdfast.common.errors import HoldfastError
 HEAD_BYTES_MAX: Final = 16 << 10
 PARTS_MAX: Final = 128
 AROUND_BYTES_MAX: Final = 64 << 10
-"""Of preamble and epilogue together, which nobody reads."""
+"""Of preamble and epilogue together, which are skipped."""
 _LINE_BYTES_MAX: Final = 256
 """Of white space after a boundary."""
 
@@ -205,7 +205,7 @@ class MultipartReader:
 def plain_parts(body: bytes, boundary: bytes) -> tuple[bytes, bytes] | None:
     """Meta and payload of a whole body in the plainest form, which nearly all have; None for every other form.
 
-    Only a body beyond doubt is taken: `meta`, then `payload`, nothing around them. Whatever else it is, right or
+    Only a body beyond doubt is taken: `meta`, then `payload`, nothing around them. Every other body, right or
     wrong, is for the reader.
     """
     delimiter = b"\r\n--" + boundary
