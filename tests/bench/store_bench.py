@@ -213,7 +213,7 @@ def _journal_record_bytes() -> int:
     change = RecordChange(
         _key(0), layout.encode_stored(Record(_key(0), bytes(VALUE_BYTES), 1, 1, 1), ()), None
     )
-    return len(segment.encode_record(0, 1, [layout.encode_entry(1, 0, 0, [change])]))
+    return len(segment.encode_record(0, 1, [layout.encode_batch(1, 0, 0, [change])[0]]))
 
 
 @contextmanager

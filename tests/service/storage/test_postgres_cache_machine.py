@@ -19,11 +19,11 @@ from hypothesis.stateful import (
 )
 
 from holdfast.storage.fetched import Fetched
+from holdfast.storage.known_ranges import ENTRY_BYTES
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import EMPTY, Batch, Record, Transaction
 from holdfast.storage.postgres.feed import cache as cache_module
 from holdfast.storage.postgres.feed.cache import RecordCache
-from holdfast.storage.postgres.feed.ranges import ENTRY_BYTES
 from holdfast.storage.postgres.store import PostgresStore, open_postgres
 from holdfast.storage.transact import TransactMixin
 from tests.conformance.test_machine import Model

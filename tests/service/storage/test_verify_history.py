@@ -124,7 +124,7 @@ def alter(folder: Path, change: Callable[[RocksEngine], None]) -> None:
 def other_value(engine: RocksEngine, revision: int) -> list[tuple[bytes, bytes | None]]:
     stored = layout.encode_stored(Record(b"a", b"forged", revision - 1, revision, 2), ())
     previous = layout.encode_stored(Record(b"a", b"1", revision - 1, revision - 1, 1), ())
-    raw = layout.encode_change(0, [layout.RecordChange(b"a", stored, previous)])
+    _, raw = layout.encode_batch(revision, revision - 1, 0, [layout.RecordChange(b"a", stored, previous)])
     return [(layout.change_key(revision), raw)]
 
 

@@ -4,10 +4,10 @@ from itertools import permutations
 
 import pytest
 
+from holdfast.storage.known_ranges import ENTRY_BYTES
 from holdfast.storage.port import ABSENT, Batch, Record
 from holdfast.storage.postgres.feed import cache as cache_module
 from holdfast.storage.postgres.feed.cache import GUESS_AFTER, RecordCache
-from holdfast.storage.postgres.feed.ranges import ENTRY_BYTES
 
 
 class Time:

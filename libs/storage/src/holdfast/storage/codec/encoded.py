@@ -74,6 +74,11 @@ class Backend(Store, Protocol):
     async def _wait_durable(self, revision: int) -> None: ...
 
 
+OPENED_GENERATION_BYTES = 8 << 20
+OPENED_ENTRY_BYTES = 300  # What an entry takes beside its key and its values.
+OPENED_BYTES_MAX = 16 << 10  # A larger one would push out many that are asked for more often.
+
+
 def is_bare(key: bytes, value: bytes) -> bool:
     """Whether a record is stored without a sealed value, because it has none."""
     return not value and key.startswith(_BARE_TABLE)
@@ -85,25 +90,63 @@ def value_context(key: bytes) -> str:
     return f"{key_class}:{key.hex()}"
 
 
+class OpenedValues:
+    """What the values that were sealed or opened lately hold: a rule reads what another one wrote a moment ago, and opening
+    it again costs more than the rule. Two generations, as of the records that a local store keeps (`LatestRecords`).
+
+    A value is found by its key and by all of its sealed bytes, so it is what opening them would give.
+    """
+
+    def __init__(self) -> None:
+        self._young: dict[bytes, tuple[bytes, bytes]] = {}
+        self._old: dict[bytes, tuple[bytes, bytes]] = {}
+        self._young_bytes = 0
+
+    def find(self, key: bytes, sealed: bytes) -> bytes | None:
+        found = self._young.get(key)
+        if found is None:
+            found = self._old.get(key)
+            if found is None or found[0] != sealed:
+                return None
+            self.add(key, *found)
+            return found[1]
+        return found[1] if found[0] == sealed else None
+
+    def add(self, key: bytes, sealed: bytes, value: bytes) -> None:
+        if len(sealed) > OPENED_BYTES_MAX:
+            return
+        self._young[key] = sealed, value
+        self._young_bytes += OPENED_ENTRY_BYTES + len(key) + len(sealed) + len(value)
+        if self._young_bytes > OPENED_GENERATION_BYTES:
+            self._old, self._young = self._young, {}
+            self._young_bytes = 0
+
+
 class ValueCodec:
     """Records and batches through an HF1 codec."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
+        self._opened = OpenedValues()
 
     def seal(self, key: bytes, value: bytes) -> bytes:
         if is_bare(key, value):
             return value
-        return self._codec.seal_inline(value, value_context(key))
+        sealed = self._codec.seal_inline(value, value_context(key))
+        self._opened.add(key, sealed, value)
+        return sealed
 
     def open(self, record: Record) -> Record:
         key, stored, create_revision, mod_revision, version = record
         if is_bare(key, stored):
             return record
-        try:
-            value = self._codec.open_inline(stored, value_context(key), size_bytes_max=VALUE_BYTES_MAX)
-        except DecryptionError as error:
-            raise DecryptionError(f"record {key!r}: {error.detail}") from error
+        value = self._opened.find(key, stored)
+        if value is None:
+            try:
+                value = self._codec.open_inline(stored, value_context(key), size_bytes_max=VALUE_BYTES_MAX)
+            except DecryptionError as error:
+                raise DecryptionError(f"record {key!r}: {error.detail}") from error
+            self._opened.add(key, stored, value)
         return Record(key, value, create_revision, mod_revision, version)
 
     async def open_all(self, records: Iterable[Record]) -> list[Record]:

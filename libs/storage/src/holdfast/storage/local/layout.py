@@ -10,7 +10,7 @@ u64 revision · u64 revision before it · u64 time in ms, then per key: u32 key 
 before lets a replay tell a hole from a number that was burnt by a failed write. All numbers are big-endian.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
@@ -37,6 +37,7 @@ _REVISION = Struct(">Q")
 _PAIR = Struct(">QQ")
 _ENTRY = Struct(">QQQ")
 _LENGTHS2 = Struct(">II")
+_LENGTHS2_BYTES = _LENGTHS2.size  # A change begins with the lengths of an entry.
 _LENGTHS3 = Struct(">III")
 
 
@@ -70,7 +71,7 @@ def blob_reference_key(blob_id: str, key: bytes) -> bytes:
     return BLOB_REFERENCE + blob_id.encode() + key
 
 
-def encode_stored(record: Record, blobs: tuple[str, ...]) -> bytes:
+def encode_stored(record: Record, blobs: tuple[str, ...] = ()) -> bytes:
     _, value, create_revision, mod_revision, version = record
     head = _HEAD.pack(_STORED_FORMAT, create_revision, mod_revision, version, len(blobs))
     if not blobs:
@@ -98,8 +99,12 @@ def stored_mod_revision(stored: bytes, at: int = 0) -> int:
     return revision
 
 
-def has_blobs(stored: bytes | None) -> bool:
-    return stored is not None and stored[_BLOBS_AT] > 0
+def may_have_blobs(changes: Sequence[RecordChange]) -> bool:
+    """Whether a record of the batch refers to a blob, or did so before it."""
+    for _, stored, previous in changes:
+        if (stored is not None and stored[_BLOBS_AT]) or (previous is not None and previous[_BLOBS_AT]):
+            return True
+    return False
 
 
 def stored_blobs(stored: bytes | None) -> tuple[str, ...]:
@@ -112,20 +117,23 @@ def stored_blobs(stored: bytes | None) -> tuple[str, ...]:
     )
 
 
-def encode_change(at_ms: int, changes: list[RecordChange]) -> bytes:
-    parts = [_REVISION.pack(at_ms)]
+def encode_batch(
+    revision: int, after_revision: int, at_ms: int, changes: Sequence[RecordChange]
+) -> tuple[bytes, bytes]:
+    """The journal's entry for a batch, and its change in the history: made together, because each commit needs both."""
+    entry = [_ENTRY.pack(revision, after_revision, at_ms)]
+    history = [_REVISION.pack(at_ms)]
     for key, stored, previous in changes:
-        parts += (
-            _LENGTHS3.pack(
-                len(key),
-                _NONE if stored is None else len(stored),
-                _NONE if previous is None else len(previous),
-            ),
-            key,
-            stored or b"",
-            previous or b"",
-        )
-    return b"".join(parts)
+        previous_bytes = _NONE if previous is None else len(previous)
+        if stored is None:
+            lengths = _LENGTHS3.pack(len(key), _NONE, previous_bytes)
+            entry += (lengths[:_LENGTHS2_BYTES], key)
+            history += (lengths, key, previous or b"")
+        else:
+            lengths = _LENGTHS3.pack(len(key), len(stored), previous_bytes)
+            entry += (lengths[:_LENGTHS2_BYTES], key, stored)
+            history += (lengths, key, stored, previous or b"")
+    return b"".join(entry), b"".join(history)
 
 
 def change_at_ms(raw: bytes | None) -> int:
@@ -187,16 +195,6 @@ def previous_spans(revision: int, raw: bytes) -> list[tuple[bytes, int, int]]:
 
 def _damaged_change(revision: int) -> StoreCorrupt:
     return StoreCorrupt(f"the change of revision {revision} in the history is damaged; restore a backup")
-
-
-def encode_entry(revision: int, after_revision: int, at_ms: int, changes: list[RecordChange]) -> bytes:
-    parts = [_ENTRY.pack(revision, after_revision, at_ms)]
-    for key, stored, _ in changes:
-        if stored is None:
-            parts += (_LENGTHS2.pack(len(key), _NONE), key)
-        else:
-            parts += (_LENGTHS2.pack(len(key), len(stored)), key, stored)
-    return b"".join(parts)
 
 
 def decode_entry(raw: bytes) -> JournalEntry:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from holdfast.storage.errors import StorageError, StoreUnavailable
 from holdfast.storage.fetched import RangeRead
+from holdfast.storage.known_ranges import RangeCache
 from holdfast.storage.local import layout
 from holdfast.storage.local.engine import ClosedEngine, Engine, Prepared, Write
 from holdfast.storage.local.layout import RecordChange
@@ -20,6 +21,7 @@ RECENT_REVISIONS_MAX = 4096  # How far back a range expectation can be judged â€
 RECENT_CHANGES_MAX = 1 << 16  # â€¦ and how many changes may be kept for it: a batch may have thousands.
 LOST_SPANS_MAX = 64
 GENERATION_BYTES = 8 << 20
+RANGES_BYTES = 4 << 20
 ENTRY_BYTES = 400  # What an entry takes beside its value: two objects, the key, its place in the dict.
 VALUE_BYTES_MAX = 16 << 10  # A larger one would push out many that are asked for more often.
 
@@ -69,6 +71,20 @@ class LatestRecords:
             self._old.pop(key, None)
             return
         self.young[key] = kept
+        if self._young_bytes > GENERATION_BYTES:
+            self._old, self.young = self.young, {}
+            self._young_bytes = 0
+
+    def set_all(self, newest: Sequence[tuple[bytes, Kept | None]]) -> None:
+        """The same for the keys of a batch."""
+        young = self.young
+        for key, kept in newest:
+            if kept is not None and len(kept[1]) > VALUE_BYTES_MAX:
+                self.set(key, kept)
+                young = self.young
+                continue
+            young[key] = kept
+            self._young_bytes += ENTRY_BYTES if kept is None else ENTRY_BYTES + 2 * len(kept[1])
         if self._young_bytes > GENERATION_BYTES:
             self._old, self.young = self.young, {}
             self._young_bytes = 0
@@ -133,6 +149,7 @@ class PendingBatches:
     def __init__(self, revision: int, engine: Engine) -> None:
         self.engine = engine
         self._records = LatestRecords()
+        self._ranges = RangeCache(RANGES_BYTES)
         self._batches: dict[int, PendingBatch] = {}
         self.undurable: dict[bytes, tuple[int, bytes | None]] = {}
         self._recent: deque[tuple[int, list[bytes]]] = deque()
@@ -146,6 +163,7 @@ class PendingBatches:
         self.revision_kept = revision  # The last one given out to a batch that was not lost.
         self.stamp += 1
         self._records.clear()
+        self._ranges.clear()
         self._recent.clear()
         self._recent_changes = 0
         self._recent_after = revision
@@ -160,12 +178,15 @@ class PendingBatches:
         self.stamp += 1
         self._batches[revision] = staged
         latest = self.undurable
-        for change in staged.changes:
-            latest[change.key] = (revision, change.stored)
-        for key, kept in staged.newest:
-            self._records.set(key, kept)
+        keys: list[bytes] = []
+        for key, stored, _ in staged.changes:
+            latest[key] = (revision, stored)
+            keys.append(key)
+        self._records.set_all(staged.newest)
+        if self._ranges:
+            self._ranges.staged([(key, kept and kept.record) for key, kept in staged.newest], revision)
         recent = self._recent
-        recent.append((revision, [change.key for change in staged.changes]))
+        recent.append((revision, keys))
         self._recent_changes += len(staged.changes)
         while len(recent) > RECENT_REVISIONS_MAX or self._recent_changes > RECENT_CHANGES_MAX:
             self._recent_after, dropped = recent.popleft()
@@ -181,9 +202,9 @@ class PendingBatches:
         revision = staged.revision
         del self._batches[revision]
         latest = self.undurable
-        for change in staged.changes:
-            if latest[change.key][0] == revision:
-                del latest[change.key]
+        for key, _, _ in staged.changes:
+            if latest[key][0] == revision:
+                del latest[key]
 
     def lose(self, durable_revision: int, error: StorageError) -> None:
         """Nothing here will become durable. The numbers given out are burnt, and one more: a transaction that read
@@ -225,6 +246,19 @@ class PendingBatches:
         return {key: kept.record for key, kept in found.items() if kept is not None}
 
     def range(self, read: RangeRead) -> tuple[list[Record], int]:
+        start, end, limit, reverse, is_expected = read
+        known = self._ranges.find(start, end) if is_expected else None
+        if known is None:
+            records = self._scanned(read)
+            if is_expected and len(records) < limit:
+                self._ranges.fetched(start, end, records, self.revision)
+        else:
+            records = known[0][-limit:] if reverse else known[0][:limit]
+            if reverse:
+                records.reverse()
+        return records, self.revision
+
+    def _scanned(self, read: RangeRead) -> list[Record]:
         start, end, limit, reverse, _ = read
         staged = self.latest_within(start, end)
         gone = sum(1 for stored in staged.values() if stored is None)
@@ -235,7 +269,7 @@ class PendingBatches:
             else:
                 records[key] = layout.decode_stored(key, stored)
         ordered = sorted(records, reverse=reverse)[:limit] if staged else list(records)
-        return [records[key] for key in ordered], self.revision
+        return [records[key] for key in ordered]
 
     def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
         """Everything is at hand."""
@@ -252,7 +286,9 @@ class PendingBatches:
 
     def kept(self, key: bytes) -> Kept | None:
         """The latest state of a key, durable or not."""
-        kept = self._records.get(key)
+        kept = self._records.young.get(key, UNKNOWN)
+        if kept is UNKNOWN:
+            kept = self._records.get(key)
         if isinstance(kept, Unknown):
             latest = self.undurable.get(key)
             stored = self.engine.get(layout.RECORD + key) if latest is None else latest[1]

@@ -12,7 +12,8 @@ lost, so is the later one.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from holdfast.common import failpoint
 from holdfast.storage.errors import (
@@ -44,6 +45,13 @@ from holdfast.storage.transact import check_batch
 
 SLICE_BATCHES = 8  # Applied and answered in one go: so long every other task on the loop waits.
 
+# Several for each key of each commit: a named tuple's own constructor takes three times as long.
+_record: Callable[[tuple[bytes, bytes, int, int, int]], Record] = partial(tuple.__new__, Record)
+_change: Callable[[tuple[bytes, bytes | None, bytes | None]], RecordChange] = partial(
+    tuple.__new__, RecordChange
+)
+_kept: Callable[[tuple[Record, bytes]], Kept] = partial(tuple.__new__, Kept)
+
 
 class LocalStore(LocalReader):
     """The `Store` of the port over an engine and, unless it is in memory only, a journal."""
@@ -66,14 +74,16 @@ class LocalStore(LocalReader):
             await self._pending.wait_durable(self._newest_of(batch))
             return self._revision
         staged = self._stage(batch)
+        changes = staged.changes
+        entry, history = layout.encode_batch(staged.revision, staged.after_revision, staged.at_ms, changes)
         if self._journal is not None:
             staged.answer = asyncio.get_running_loop().create_future()
-            entry = layout.encode_entry(staged.revision, staged.after_revision, staged.at_ms, staged.changes)
             self._journal.offer(entry, staged)
         # The journal's thread takes a while to wake up; what only the answer needs is done in that time.
-        staged.writes = engine_writes(staged.revision, staged.at_ms, staged.changes)
-        if len(staged.writes) > len(staged.changes) + 1:  # Else it has nothing to do with blobs, as most.
-            staged.released_blobs = released_blobs(staged.changes)
+        staged.writes = engine_writes(staged.revision, history, changes)
+        if layout.may_have_blobs(changes):
+            staged.writes += blob_writes(changes)
+            staged.released_blobs = released_blobs(changes)
         if self._pending.is_empty:
             staged.prepared = self._engine.prepare([*staged.writes, self._progress(staged.revision)])
         self._pending.add(staged)
@@ -109,28 +119,30 @@ class LocalStore(LocalReader):
         )
 
     def _stage(self, batch: Batch) -> PendingBatch:
-        revision = self._pending.revision + 1
+        pending = self._pending
+        revision = pending.revision + 1
         changes: list[RecordChange] = []
         newest: list[tuple[bytes, Kept | None]] = []
-        fresh = batch.fresh
+        fresh, blobs_of = batch.fresh, batch.blobs
         for key, value in batch.puts.items():
-            blobs: tuple[str, ...] = ()
-            if batch.blobs:
-                blobs = batch.blobs.get(key, ())
+            blobs = blobs_of.get(key, ()) if blobs_of else ()
+            if blobs:
                 self._check_blobs(blobs)
-            previous = None if key in fresh else self._pending.kept(key)
+            previous = None if key in fresh else pending.kept(key)
             if previous is None:
-                record = Record(key, value, revision, revision, 1)
+                record = _record((key, value, revision, revision, 1))
+                stored = layout.encode_stored(record, blobs)
+                changes.append(_change((key, stored, None)))
             else:
-                _, _, create_revision, _, version = previous.record
-                record = Record(key, value, create_revision, revision, version + 1)
-            stored = layout.encode_stored(record, blobs)
-            changes.append(RecordChange(key, stored, None if previous is None else previous.stored))
-            newest.append((key, Kept(record, stored)))
+                (_, _, create_revision, _, version), before = previous
+                record = _record((key, value, create_revision, revision, version + 1))
+                stored = layout.encode_stored(record, blobs)
+                changes.append(_change((key, stored, before)))
+            newest.append((key, _kept((record, stored))))
         for key in batch.deletes:
-            previous = self._pending.kept(key)
+            previous = pending.kept(key)
             if previous is not None:
-                changes.append(RecordChange(key, None, previous.stored))
+                changes.append(_change((key, None, previous.stored)))
                 newest.append((key, None))
         self._committed_at_ms = at_ms = self._clock.now_ms()
         return PendingBatch(revision, self._pending.revision_kept, at_ms, changes, newest)
@@ -319,9 +331,10 @@ class LocalStore(LocalReader):
         changes = [
             RecordChange(key, stored, self._engine.get(layout.RECORD + key)) for key, stored in entry.puts
         ]
-        writes = engine_writes(entry.revision, entry.at_ms, changes)
+        _, history = layout.encode_batch(entry.revision, entry.after_revision, entry.at_ms, changes)
+        writes = engine_writes(entry.revision, history, changes)
         progress = layout.encode_progress(entry.revision, self._compacted_revision)
-        self._engine.write([*writes, (layout.META_PROGRESS, progress)])
+        self._engine.write([*writes, *blob_writes(changes), (layout.META_PROGRESS, progress)])
         self._committed_at_ms = max(self._committed_at_ms, entry.at_ms)
         self._clock.raise_to(entry.at_ms / 1000)
         self._revision = entry.revision
@@ -342,18 +355,21 @@ class LocalStore(LocalReader):
         self._hub.close()
 
 
-def engine_writes(revision: int, at_ms: int, changes: list[RecordChange]) -> list[Write]:
-    """Everything a batch changes on the engine but the progress mark."""
-    writes: list[Write] = [(layout.change_key(revision), layout.encode_change(at_ms, changes))]
+def engine_writes(revision: int, history: bytes, changes: Sequence[RecordChange]) -> list[Write]:
+    """What a batch changes on the engine but blob references and the progress mark."""
+    prefix = layout.RECORD
+    return [
+        (layout.change_key(revision), history),
+        *[(prefix + key, stored) for key, stored, _ in changes],
+    ]
+
+
+def blob_writes(changes: Sequence[RecordChange]) -> Iterator[Write]:
+    """Which blobs the records of a batch refer to from now on, and which no longer."""
     for key, stored, previous in changes:
-        writes.append((layout.RECORD + key, stored))
-        if layout.has_blobs(stored) or layout.has_blobs(previous):
-            old, new = layout.stored_blobs(previous), layout.stored_blobs(stored)
-            writes += [
-                (layout.blob_reference_key(blob_id, key), None) for blob_id in old if blob_id not in new
-            ]
-            writes += [(layout.blob_reference_key(blob_id, key), b"") for blob_id in new]
-    return writes
+        old, new = layout.stored_blobs(previous), layout.stored_blobs(stored)
+        yield from ((layout.blob_reference_key(blob_id, key), None) for blob_id in old if blob_id not in new)
+        yield from ((layout.blob_reference_key(blob_id, key), b"") for blob_id in new)
 
 
 def released_blobs(changes: list[RecordChange]) -> list[str]:

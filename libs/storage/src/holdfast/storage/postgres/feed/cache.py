@@ -14,8 +14,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from holdfast.storage.known_ranges import ENTRY_BYTES, RangeCache
 from holdfast.storage.port import ABSENT, Batch, Record
-from holdfast.storage.postgres.feed.ranges import ENTRY_BYTES, RangeCache
 
 ENTRIES_MAX = 500_000
 CHANGES_MAX = 4096  # Of keys that are not cached: more than pass during any fetch that is worth keeping.

@@ -8,9 +8,9 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from holdfast.storage import known_ranges as ranges_module
+from holdfast.storage.known_ranges import ENTRY_BYTES, RANGE_RECORDS_MAX, VALUE_BYTES_MAX, RangeCache
 from holdfast.storage.port import EMPTY, Batch, RangeExpectation, Record
-from holdfast.storage.postgres.feed import ranges as ranges_module
-from holdfast.storage.postgres.feed.ranges import ENTRY_BYTES, RANGE_RECORDS_MAX, VALUE_BYTES_MAX, RangeCache
 
 RANGES = [(b"a", b"b"), (b"b", b"d"), (b"c", b"e")]
 """The last two overlap: one of them is known at a time."""

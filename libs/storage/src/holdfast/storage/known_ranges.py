@@ -1,7 +1,8 @@
-"""Ranges whose records are all known, such as the members of a transaction: a read of one asks no database.
+"""Ranges whose records are all known, such as the members of a transaction: a read of one asks no database and no engine.
 
-A range is known as of a revision: what this process committed after expecting the range, or the newest that the feed has told.
-The commit checks it as of that revision, so a range that is out of date costs a second attempt and nothing else.
+On PostgreSQL a range is known as of a revision: what this process committed after expecting the range, or the newest that the
+feed has told. The commit checks it as of that revision, so a range that is out of date costs a second attempt and nothing else.
+A local store tells of each batch as it is staged, so what is known is what a transaction sees.
 """
 
 from bisect import bisect_left, bisect_right
@@ -82,6 +83,18 @@ class RangeCache:
         known = self._around(key)
         if known is not None and known.revision < revision:
             self._write(known, key, record)
+
+    def staged(self, newest: Sequence[tuple[bytes, Record | None]], revision: int) -> None:
+        """A local store has staged a batch; these are its keys."""
+        starts = self._starts
+        if not starts:
+            return
+        low, high = starts[0], self._ranges[starts[-1]].end
+        for key, record in newest:
+            if low <= key < high:  # Most keys are of other tables.
+                self.changed(key, record, revision)
+                if not starts:
+                    return
 
     def committed(self, batch: Batch, revision: int) -> None:
         """This process has committed the batch: a range that it expected has not changed since it was read. The feed may have
