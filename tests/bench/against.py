@@ -90,8 +90,10 @@ def main(arguments: Sequence[str]) -> None:
             except BenchError as error:
                 _say(f"{kind:<16}not compared: {error}")
                 continue
-            turn = partial(_turn, kind=kind, seconds=asked.seconds, is_keep_alive=not asked.new_connections)
-            _say(str(Comparison(kind, compare(turn, planes["before"], planes["after"], asked.rounds))))
+            drive_plane = partial(
+                turn, kind=kind, seconds=asked.seconds, is_keep_alive=not asked.new_connections
+            )
+            _say(str(Comparison(kind, compare(drive_plane, planes["before"], planes["after"], asked.rounds))))
 
 
 Turn = Callable[[Plane], tuple[float, float]]
@@ -109,7 +111,7 @@ def compare(turn: Turn, before: Plane, after: Plane, rounds: int) -> list[Round]
     return found
 
 
-def _turn(plane: Plane, *, kind: str, seconds: float, is_keep_alive: bool) -> tuple[float, float]:
+def turn(plane: Plane, *, kind: str, seconds: float, is_keep_alive: bool) -> tuple[float, float]:
     run = drive(
         plane,
         kind,

@@ -29,7 +29,16 @@ def command(job: LoadJob, *, warm_up_s: float = WARM_UP_S) -> Sequence[str]:
     """The program that does this job, and its arguments; for `drive`."""
     if find_compiler() is None or job.kind not in KINDS or job.host not in LOOPBACK:
         return python_load(job)
-    amounts = ("--clients", job.concurrency, "--seconds", job.seconds, "--keys", job.keys, "--warm-up", warm_up_s)
+    amounts = (
+        "--clients",
+        job.concurrency,
+        "--seconds",
+        job.seconds,
+        "--keys",
+        job.keys,
+        "--warm-up",
+        warm_up_s,
+    )
     forms = (("--new-connections", not job.is_keep_alive), ("--fresh-keys", job.is_fresh_keys))
     return [
         str(program()),

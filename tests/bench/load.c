@@ -40,7 +40,7 @@ enum {
     FIELD_BYTES = 128,
     STRIDE = 7919,            /* Keys not in order, so that what one operation read does not help the next. */
     PAGE_KEYS = 50,           /* Of `holdfast.cli.bench.query.document`: each group of shared_by_50 has so many. */
-    PAGE_GROUPS = 8,
+    PAGE_GROUPS = 4,
     ANSWER_S_MAX = 30,
     OPERATIONS_MAX = 20000000,
 };
@@ -376,7 +376,7 @@ static size_t whole_answer(struct client *client, size_t *body_bytes)
         return 0;
     *head_end = '\0';
     if (strncasecmp(input, "HTTP/1.1 2", 10) != 0)
-        fail("an unexpected answer to step %d of %s: %.300s: %.300s", client->step, KIND_NAMES[job.kind], input, head_end + 4);
+        fail("unexpected answer to step %d of %s: %.300s: %.300s", client->step, KIND_NAMES[job.kind], input, head_end + 4);
     char *length = strcasestr(input, "\r\ncontent-length:");
     if (length == NULL)
         fail("an answer of unknown length: %.600s", input);

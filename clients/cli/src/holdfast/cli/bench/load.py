@@ -26,7 +26,7 @@ ATTACHMENT: Final = bytes(range(256)) * 256
 SMALL_ATTACHMENT: Final = bytes(range(256)) * 4
 ECHO_PATH: Final = "/echo"
 PAGE_KEYS: Final = 50
-PAGE_GROUPS: Final = 8
+PAGE_GROUPS: Final = 4
 _groups: Final = itertools.count()
 
 Operation = Generator[bytes, bytes, None]

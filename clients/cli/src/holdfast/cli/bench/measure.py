@@ -144,9 +144,7 @@ def drive(
     job = LoadJob(
         address.hostname, address.port or 80, kind, concurrency, seconds, keys, is_keep_alive, is_fresh_keys
     )
-    with subprocess.Popen(
-        load(job), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen(load(job), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()
