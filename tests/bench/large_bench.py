@@ -75,7 +75,7 @@ def run(attachment_mb: int = ATTACHMENT_MB) -> list[Row]:
 def _things(folder: Path, attachment_mb: int) -> list[Thing]:
     things = [
         Thing(
-            f"JSON document of {megabytes} MB",
+            f"a JSON document of {megabytes} MB",
             write_document(folder / f"{megabytes}.json", megabytes * 1_000_000),
             f"/v1/update?key={KEY}",
             f"/v1/get?key={KEY}&public=1",
@@ -86,7 +86,7 @@ def _things(folder: Path, attachment_mb: int) -> list[Thing]:
     ]
     attached = f"key={KEY}&name=bench"
     attachment = Thing(
-        f"attachment of {attachment_mb} MB",
+        f"an attachment of {attachment_mb} MB",
         write_bytes(folder / "attachment", attachment_mb * 1_000_000),
         f"/v1/attachments?{attached}",
         f"/v1/attachment?{attached}&public=1",

@@ -132,7 +132,7 @@ def growth_targets(rows: Sequence[growth_bench.Row]) -> list[Target]:
 
 def large_targets(rows: Sequence[large_bench.Row]) -> list[Target]:
     return [
-        Target(f"MB/s of the {way} of a {row.name} to cat and SHA-256", ratio, large_bench.TO_CAT_MIN, True)
+        Target(f"MB/s of the {way} of {row.name} to cat and SHA-256", ratio, large_bench.TO_CAT_MIN, True)
         for row in rows
         for way, ratio in (("upload", row.upload_to_cat), ("download", row.download_to_cat))
     ]
