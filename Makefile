@@ -67,7 +67,7 @@ proto: setup ## Write the generated code of the stored records anew.
 sync-client: setup ## Write the blocking client of the SDK anew, from the asynchronous one.
 	$(BIN)/python -m clients.python.generate_sync
 
-bench: setup ## Measure the store, the express lane, the gateway, transactions and a plane beside its frame, and write docs/benchmarks.md (one: make bench ARGS=store).
+bench: setup ## Measure every part and write docs/benchmarks.md (some: make bench ARGS="store frame"; which: ARGS=--help).
 	$(BIN)/python -m tests.bench.main $(ARGS)
 
 bench-against: setup ## Compare this tree with another commit, in turns (make bench-against REV=HEAD~1 ARGS="--shape split lock").

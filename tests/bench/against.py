@@ -1,7 +1,8 @@
 """Compares two commits: `python -m tests.bench.against REV [--shape disk|postgres|split] [KIND …]`.
 
 A plane of each runs all the time, each on a store of its own, and they take turns under the same load, the order
-changing from round to round: what the machine does meanwhile meets both. The load comes from this tree.
+changing from round to round: what the machine does meanwhile meets both. The load comes from this tree. What the other commit
+does not serve is told, and left out.
 """
 
 import argparse
@@ -16,13 +17,16 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from holdfast.cli.bench.measure import drive
+from holdfast.cli.bench.measure import BenchError, drive
+from tests.bench import c_load
+from tests.bench.preparation import CLIENTS, prepare
 from tests.bench.shapes import ROOT, SHAPES, Plane
 
-KINDS: Final = ("lock", "transaction", "read", "attachments", "queue", "queue-batch", "queue-subscribe")
+KINDS: Final = c_load.KINDS
+MORE_KINDS: Final = ("attachments", "queue-batch", "queue-subscribe")
+"""Only the load in Python has them; measured if they are named."""
 ROUNDS: Final = 16
 SECONDS: Final = 1.5
-CLIENTS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,10 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="against")
     parser.add_argument("revision")
     parser.add_argument(
-        "kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}; all if none is named"
+        "kinds",
+        nargs="*",
+        metavar="KIND",
+        help=f"of {', '.join(KINDS)}, all of them if none is named; or of {', '.join(MORE_KINDS)}",
     )
     parser.add_argument("--shape", choices=tuple(SHAPES), default="disk")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
@@ -61,11 +68,12 @@ def main(arguments: Sequence[str]) -> None:
         "--new-connections", action="store_true", help="one for each operation; they are kept otherwise"
     )
     asked = parser.parse_intermixed_args(arguments)
-    if unknown := set(asked.kinds) - set(KINDS):
-        parser.error(f"no such kind of load: {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
+    if unknown := set(asked.kinds) - {*KINDS, *MORE_KINDS}:
+        known = ", ".join((*KINDS, *MORE_KINDS))
+        parser.error(f"no such kind of load: {', '.join(sorted(unknown))}; there are {known}")
     connections = "a connection for each operation" if asked.new_connections else "kept connections"
     turns = f"{asked.rounds} rounds of {asked.seconds:g} s each in turns"
-    _say(f"{asked.shape}: {CLIENTS} clients, {connections}, {turns}")
+    _say(f"{asked.shape}: {CLIENTS} clients, {connections}, {turns}; the load is {c_load.name()}")
     titles = f"{asked.revision[:9]:>10}{'this tree':>10}{'CPU ratio (middle half)':>26}{'rate ratio (middle half)':>26}"
     _say(f"{'CPU µs per op':<16}{titles}")
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name, ExitStack() as stack:
@@ -76,8 +84,16 @@ def main(arguments: Sequence[str]) -> None:
             (folder / side).mkdir()
             planes[side] = stack.enter_context(SHAPES[asked.shape](folder / side, root))
         for kind in asked.kinds or KINDS:
-            turn = partial(_turn, kind=kind, seconds=asked.seconds, is_keep_alive=not asked.new_connections)
-            _say(str(Comparison(kind, compare(turn, planes["before"], planes["after"], asked.rounds))))
+            try:
+                for plane in planes.values():
+                    prepare(plane, kind)
+            except BenchError as error:
+                _say(f"{kind:<16}not compared: {error}")
+                continue
+            drive_plane = partial(
+                turn, kind=kind, seconds=asked.seconds, is_keep_alive=not asked.new_connections
+            )
+            _say(str(Comparison(kind, compare(drive_plane, planes["before"], planes["after"], asked.rounds))))
 
 
 Turn = Callable[[Plane], tuple[float, float]]
@@ -95,8 +111,16 @@ def compare(turn: Turn, before: Plane, after: Plane, rounds: int) -> list[Round]
     return found
 
 
-def _turn(plane: Plane, *, kind: str, seconds: float, is_keep_alive: bool) -> tuple[float, float]:
-    run = drive(plane, kind, concurrency=CLIENTS, seconds=seconds, keys=CLIENTS, is_keep_alive=is_keep_alive)
+def turn(plane: Plane, *, kind: str, seconds: float, is_keep_alive: bool) -> tuple[float, float]:
+    run = drive(
+        plane,
+        kind,
+        concurrency=CLIENTS,
+        seconds=seconds,
+        keys=CLIENTS,
+        is_keep_alive=is_keep_alive,
+        load=c_load.command,
+    )
     assert run.cpu_us_per_operation is not None, "this kernel does not tell CPU times"
     return run.cpu_us_per_operation, run.load.operations / run.load.seconds
 

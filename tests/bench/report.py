@@ -1,11 +1,13 @@
 """Turns measurements into tables, and says for each target whether it holds."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from tests.bench.frame_bench import CPU_TO_FRAME_MAX, NAMES, SYNCS_PER_LOCK_MAX
+from tests.bench import compaction_bench, encryption_bench, growth_bench, large_bench
+from tests.bench.frame_bench import COMMITS_PER_GROUP_MIN, CPU_TO_FRAME_MAX, NAMES, SYNCS_PER_LOCK_MAX
 from tests.bench.frame_bench import Row as FrameRow
+from tests.bench.preparation import CLIENTS
 from tests.bench.store_bench import DISK, FULL_SPEED, POSTGRES, STEADY_PER_S, WRITERS, StoreResult
 
 RATIO_TO_RAW_MIN = 0.5
@@ -33,6 +35,15 @@ class Target:
     def cells(self) -> tuple[str, ...]:
         bound = f"{'at least' if self.is_minimum else 'at most'} {self.bound:g}"
         return self.name, bound, f"{self.measured:.2f}", "yes" if self.holds else "**no**"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What one part of the benchmarks adds to the page; `facts` are words within its text."""
+
+    tables: str
+    targets: Sequence[Target] = ()
+    facts: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def store_targets(result: StoreResult) -> list[Target]:
@@ -71,8 +82,8 @@ def gateway_targets(result: HttpResult) -> list[Target]:
 
 
 def frame_targets(rows: Sequence[FrameRow]) -> list[Target]:
-    """Of one connection for each operation, as many clients have it; those that are kept are in the table."""
-    new = [row for row in rows if not row.is_keep_alive]
+    """Of one connection for each operation, as many clients have it; reads have kept ones."""
+    planes = [row for row in rows if not row.is_frame and row.is_keep_alive == (row.kind == "read")]
     targets = [
         Target(
             f"CPU of {NAMES[row.kind]} to the frame's lock cycle",
@@ -80,23 +91,68 @@ def frame_targets(rows: Sequence[FrameRow]) -> list[Target]:
             CPU_TO_FRAME_MAX[row.kind],
             False,
         )
-        for row in new
+        for row in planes
+        if row.kind in CPU_TO_FRAME_MAX
     ]
-    syncs = [row.syncs for row in new if row.kind == "lock"]
-    return [*targets, *[Target("syncs per lock cycle", each, SYNCS_PER_LOCK_MAX, False) for each in syncs]]
+    for row in planes:
+        if row.kind == "lock":
+            group = f"commits per sync, lock cycles of {CLIENTS} clients"
+            targets += [
+                Target(group, row.group, COMMITS_PER_GROUP_MIN, True),
+                Target("syncs per lock cycle", row.syncs, SYNCS_PER_LOCK_MAX, False),
+            ]
+    return targets
+
+
+def encryption_targets(rows: Sequence[encryption_bench.Row]) -> list[Target]:
+    return [
+        Target(
+            f"CPU of a lock cycle on an encrypted store to a plain one, {_connections(row.is_keep_alive)}",
+            row.encrypted_to_plain,
+            encryption_bench.ENCRYPTED_TO_PLAIN_MAX,
+            False,
+        )
+        for row in rows
+    ]
+
+
+def growth_targets(rows: Sequence[growth_bench.Row]) -> list[Target]:
+    fewest, *_, most = rows
+    named = (("a lock cycle", most.lock_to_fewest), ("a public read", most.read_to_fewest))
+    return [
+        Target(
+            f"CPU of {name} among {most.keys} keys to {fewest.keys}",
+            ratio,
+            growth_bench.TO_FEWEST_MAX,
+            False,
+        )
+        for name, ratio in named
+    ]
+
+
+def large_targets(rows: Sequence[large_bench.Row]) -> list[Target]:
+    return [
+        Target(f"MB/s of the {way} of {row.name} to cat and SHA-256", ratio, large_bench.TO_CAT_MIN, True)
+        for row in rows
+        for way, ratio in (("upload", row.upload_to_cat), ("download", row.download_to_cat))
+    ]
+
+
+def _connections(is_keep_alive: bool) -> str:
+    return "kept alive" if is_keep_alive else "one per operation"
 
 
 def frame_table(rows: Sequence[FrameRow]) -> str:
     cells = [
         (
-            NAMES[row.kind],
-            "kept alive" if row.is_keep_alive else "one per operation",
+            f"the frame: {NAMES[row.kind]}" if row.is_frame else NAMES[row.kind],
+            _connections(row.is_keep_alive),
             f"{row.cpu_us:.0f}",
             f"{row.cpu_to_frame:.2f}",
             f"{row.rate:.0f}",
             f"{row.rate_to_frame:.2f}",
             f"{row.syncs:.2f}",
-            f"{row.group:.1f}",
+            f"{row.group:.1f}" if row.group else "–",
         )
         for row in rows
     ]
@@ -111,6 +167,88 @@ def frame_table(rows: Sequence[FrameRow]) -> str:
         "commits/sync",
     )
     return table(head, cells)
+
+
+def encryption_table(rows: Sequence[encryption_bench.Row]) -> str:
+    cells = [
+        (
+            _connections(row.is_keep_alive),
+            f"{row.plain_us:.0f}",
+            f"{row.encrypted_us:.0f}",
+            f"{row.encrypted_to_plain:.2f}",
+            f"{row.rate_to_plain:.2f}",
+        )
+        for row in rows
+    ]
+    return table(("connections", "plain µs", "encrypted µs", "CPU to plain", "rate to plain"), cells)
+
+
+def growth_table(rows: Sequence[growth_bench.Row]) -> str:
+    cells = [
+        (
+            str(row.keys),
+            f"{row.lock_us:.0f}",
+            f"{row.lock_to_fewest:.2f}",
+            f"{row.read_us:.0f}",
+            f"{row.read_to_fewest:.2f}",
+            f"{row.rss_start_mb:.0f}",
+            f"{row.rss_mb:.0f}",
+        )
+        for row in rows
+    ]
+    head = (
+        "keys",
+        "lock cycle µs",
+        "to the fewest",
+        "read µs",
+        "to the fewest",
+        "RSS at the start, MB",
+        "after the load, MB",
+    )
+    return table(head, cells)
+
+
+def large_table(rows: Sequence[large_bench.Row]) -> str:
+    cells = [
+        (
+            row.name,
+            f"{row.upload_mb_per_s:.0f}",
+            f"{row.download_mb_per_s:.0f}",
+            f"{row.cat_mb_per_s:.0f}",
+            f"{row.disk_mb_per_s:.0f}",
+            f"{row.upload_to_cat:.2f}",
+            f"{row.download_to_cat:.2f}",
+            f"{row.rss_mb:.0f}",
+            f"{row.rss_peak_mb:.0f}",
+        )
+        for row in rows
+    ]
+    head = (
+        "of",
+        "upload MB/s",
+        "download MB/s",
+        "cat MB/s",
+        "synced copy MB/s",
+        "upload to cat",
+        "download to cat",
+        "RSS before, MB",
+        "peak, MB",
+    )
+    return table(head, cells)
+
+
+def compaction_table(result: compaction_bench.Compaction) -> str:
+    cells = [
+        (
+            row.name,
+            str(row.size_bytes),
+            f"{row.compact_ms:.1f}",
+            f"{row.parse_ms:.1f}",
+            f"{row.compact_to_parse:.2f}",
+        )
+        for row in result.rows
+    ]
+    return table(("the text is", "bytes", "compaction ms", f"{result.parser} ms", "ratio"), cells)
 
 
 def store_tables(result: StoreResult) -> str:
@@ -192,58 +330,3 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         for row in (head, *rows)
     ]
     return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
-
-
-PAGE = """# Benchmarks
-
-Written by `make bench` on {date}, on {machine}.
-Absolute numbers belong to that machine at that hour; the ratios are what is promised, and both sides of each were
-measured in the same run.
-
-## Targets
-
-{targets}
-
-## Store
-
-Writers commit {value_bytes}-byte values one after the other, each on its own, on keys spread over the whole range. The raw
-log is a preallocated file that takes a record of the same size and syncs it, with nothing around it, measured before
-and after each row. CPU is of the client process, all its threads. PostgreSQL: {postgres_origin}.
-
-{store}
-
-A stall is how late a timer of one millisecond fires; with nothing to do it is the machine's own. At a steady {steady}
-commits/s the loop has time to spare, so what is added comes from syncing. At full speed {writers} writers keep the loop
-busy themselves: their own work for one group of commits is part of that figure.
-
-## HTTP
-
-Server CPU for one small POST, same body and answer: by the express lane, by a bare ASGI echo under uvicorn (`asgi`), and
-by the same endpoint as plain FastAPI (`fastapi`).
-
-{http}
-
-## Gateway
-
-CPU for one call to a service on disk, sent to it directly, and sent through a gateway in another process (both processes).
-The hop is what the second way costs more; a `get` reads a document, a `keepalive` is a durable write.
-
-{gateway}
-
-## Transactions
-
-{clients} clients commit transactions over two keys, each on its own keys: two acquires, two updates, and the release that
-commits both. Latency is that of the release; CPU is of all processes of the plane, without PostgreSQL's. The commit is
-one storage transaction of the process that got the release.
-
-{transaction}
-
-## Beside the frame
-
-The frame is a server with nothing in it: it parses requests, writes them to a file that is synced once per turn of the loop, and
-answers with canned bodies of the same sizes and ids of their own. A plane on disk and its frame take turns under the same load;
-ratios are to the frame's lock cycle (acquire, update of 1 KB, release) in the same round, and medians of all rounds. What is far from
-its target needs decision 13's rules to run without a coroutine each, and decoded records in memory.
-
-{frame}
-"""

@@ -1,5 +1,6 @@
 """Planes of any source tree in each shape: one process on disk or on PostgreSQL, and five processes on PostgreSQL."""
 
+import base64
 import os
 import time
 import urllib.request
@@ -17,6 +18,11 @@ from tests.infra.program import free_port
 READY_S: Final = 30.0
 _READY_POLL_S: Final = 0.05
 _SECRET: Final = "a secret for the bench alone"
+_ROOT_KEY: Final = (
+    "-----BEGIN KRYPT-SYSTEM-ROOT-KEY-----\n"
+    f"{base64.b64encode(bytes(range(32))).decode()}\n"
+    "-----END KRYPT-SYSTEM-ROOT-KEY-----\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,16 @@ class Plane(Server):
 @contextmanager
 def on_disk(folder: Path, root: Path) -> Iterator[Plane]:
     with _one_process(folder, root, f"disk://{folder}/store") as plane:
+        yield plane
+
+
+@contextmanager
+def on_encrypted_disk(folder: Path, root: Path) -> Iterator[Plane]:
+    """As `on_disk`, with a bundle that holds nothing but a root key: it turns encryption on."""
+    bundle = folder / "server.pem"
+    bundle.write_text(_ROOT_KEY)
+    words = ("--bundle", str(bundle), "--disable-mtls")
+    with _one_process(folder, root, f"disk://{folder}/store", *words) as plane:
         yield plane
 
 
@@ -83,8 +99,8 @@ SHAPES: Final[Mapping[str, Callable[[Path, Path], AbstractContextManager[Plane]]
 
 
 @contextmanager
-def _one_process(folder: Path, root: Path, store_url: str) -> Iterator[Plane]:
-    words = (*SERVE, "--store", store_url, "--qrf-disabled")
+def _one_process(folder: Path, root: Path, store_url: str, *more: str) -> Iterator[Plane]:
+    words = (*SERVE, "--store", store_url, "--qrf-disabled", *more)
     with started(folder, words, environment=_environment(root)) as server:
         _wait_until_ready(server.url)
         yield Plane(server.url, server.pid)

@@ -5,6 +5,7 @@ One connection does one operation after the other, so there are as many under wa
 """
 
 import asyncio
+import itertools
 import json
 import sys
 import time
@@ -22,7 +23,11 @@ WARM_UP_S: Final = 0.5
 LAST_ANSWERS_S: Final = 30.0
 DOCUMENT: Final = json.dumps({"payload": "x" * 1010}, separators=(",", ":")).encode()
 ATTACHMENT: Final = bytes(range(256)) * 256
+SMALL_ATTACHMENT: Final = bytes(range(256)) * 4
 ECHO_PATH: Final = "/echo"
+PAGE_KEYS: Final = 50
+PAGE_GROUPS: Final = 4
+_groups: Final = itertools.count()
 
 Operation = Generator[bytes, bytes, None]
 """Yields requests, is sent the bodies of their answers, and ends when the operation is complete."""
@@ -40,6 +45,8 @@ class LoadJob:
     keys: int
     is_keep_alive: bool = True
     """Else each operation has a connection of its own."""
+    is_fresh_keys: bool = False
+    """Each operation has a key that none had before, instead of one of `keys`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,13 @@ def transaction(key: str) -> Operation:
     for lease in (first, second):
         yield _request(f"/v1/update?key={lease.key}", DOCUMENT, lease.claim)
     yield first.release()
+
+
+def attachment_put(key: str) -> Operation:
+    """Acquire, put of an attachment of one kilobyte, release."""
+    lease = yield from _acquire(key)
+    yield _request(f"/v1/attachments?key={key}&name=bench", SMALL_ATTACHMENT, lease.claim)
+    yield lease.release()
 
 
 def attachment_cycle(key: str) -> Operation:
@@ -119,6 +133,15 @@ def public_read(key: str) -> Operation:
     yield _request(f"/v1/get?key={key}&public=1", b"")
 
 
+def query_page(key: str) -> Operation:
+    """One page of keys, of those documents of `holdfast bench query` that share a member; another group each time."""
+    group = next(_groups) % PAGE_GROUPS
+    selector = f'{{"eq":{{"field":"/shared_by_{PAGE_KEYS}","value":"group-{group}"}}}}'
+    asked = f'{{"selector":{selector},"limit":{PAGE_KEYS}}}'
+    found = json.loads((yield _request("/v1/query", asked.encode())))["keys"]
+    assert len(found) == PAGE_KEYS, f"a page has {len(found)} keys instead of {PAGE_KEYS}"
+
+
 def echo(key: str) -> Operation:
     """The same small body as an acquire, which the echo gives back."""
     yield _request(ECHO_PATH, _asked(key))
@@ -128,7 +151,9 @@ KINDS: Final = {
     "lock": lock_cycle,
     "transaction": transaction,
     "read": public_read,
+    "attachment": attachment_put,
     "attachments": attachment_cycle,
+    "query": query_page,
     "queue": message_life,
     "queue-batch": batch_life,
     "echo": echo,
@@ -258,6 +283,9 @@ class Load:
 
     def _keys(self, first: int) -> Iterator[str]:
         """Its own share of the keys, so that no connection waits for another one's lease."""
+        if self.job.is_fresh_keys:
+            run = time.time_ns() // 1_000_000
+            yield from (f"bench-{run:x}-{first}-{number}" for number in itertools.count(1))
         step = self.job.concurrency
         numbers = list(range(first, max(self.job.keys, first + 1), step))
         stride = (

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -117,17 +117,34 @@ class Run:
         return self.counters.get(counter, 0.0) / max(self.load.operations, 1)
 
 
+LoadCommand = Callable[[LoadJob], Sequence[str]]
+"""The words of a program that does such a job: `begin` when it is warm, and its LoadResult as JSON at the end."""
+
+
+def python_load(job: LoadJob) -> Sequence[str]:
+    module = "holdfast.cli.bench.queue.load" if job.kind in STREAMED else "holdfast.cli.bench.load"
+    return [sys.executable, "-m", module, json.dumps(asdict(job))]
+
+
 def drive(
-    server: Server, kind: str, *, concurrency: int, seconds: float, keys: int, is_keep_alive: bool = True
+    server: Server,
+    kind: str,
+    *,
+    concurrency: int,
+    seconds: float,
+    keys: int,
+    is_keep_alive: bool = True,
+    is_fresh_keys: bool = False,
+    load: LoadCommand = python_load,
 ) -> Run:
     """Put a load on the server, from a process of its own."""
     address = urlsplit(server.url)
     if address.scheme != "http" or address.hostname is None:
         raise BenchError(f"{server.url}: only plain http:// addresses can be measured")
-    job = LoadJob(address.hostname, address.port or 80, kind, concurrency, seconds, keys, is_keep_alive)
-    module = "holdfast.cli.bench.queue.load" if kind in STREAMED else "holdfast.cli.bench.load"
-    command = [sys.executable, "-m", module, json.dumps(asdict(job))]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    job = LoadJob(
+        address.hostname, address.port or 80, kind, concurrency, seconds, keys, is_keep_alive, is_fresh_keys
+    )
+    with subprocess.Popen(load(job), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()

@@ -1,0 +1,86 @@
+"""The text of docs/benchmarks.md around the tables."""
+
+from typing import Final
+
+PAGE: Final = """# Benchmarks
+
+Written by `make bench` on {date}, on {machine}.
+Absolute numbers belong to that machine at that hour; the ratios are what is promised, and both sides of each were
+measured in the same run.
+
+## Targets
+
+{targets}
+
+## Store
+
+Writers commit {value_bytes}-byte values one after the other, each on its own, on keys spread over the whole range. The raw
+log is a preallocated file that takes a record of the same size and syncs it, with nothing around it, measured before
+and after each row. CPU is of the client process, all its threads. PostgreSQL: {postgres_origin}.
+
+{store}
+
+A stall is how late a timer of one millisecond fires; with nothing to do it is the machine's own. At a steady {steady}
+commits/s the loop has time to spare, so what is added comes from syncing. At full speed {writers} writers keep the loop
+busy themselves: their own work for one group of commits is part of that figure.
+
+## HTTP
+
+Server CPU for one small POST, same body and answer: by the express lane, by a bare ASGI echo under uvicorn (`asgi`), and
+by the same endpoint as plain FastAPI (`fastapi`).
+
+{http}
+
+## Gateway
+
+CPU for one call to a service on disk, sent to it directly, and sent through a gateway in another process (both processes).
+The hop is what the second way costs more; a `get` reads a document, a `keepalive` is a durable write.
+
+{gateway}
+
+## Transactions
+
+{clients} clients commit transactions over two keys, each on its own keys: two acquires, two updates, and the release that
+commits both. Latency is that of the release; CPU is of all processes of the plane, without PostgreSQL's. The commit is
+one storage transaction of the process that got the release.
+
+{transaction}
+
+## Beside the frame
+
+The frame is a server with nothing in it: it parses requests, writes them to a file that is synced once per turn of the loop, and
+answers with canned bodies of the same sizes and ids of their own. A plane on disk and its frame take turns under the same load of
+{frame_clients} clients, written in {load}. The yardstick is the frame's lock cycle (acquire, update of 1 KB, release) with one new
+connection for each: ratios are to its CPU, and to its rate, in the same round; medians of all rounds. Targets are of one
+connection for each operation, as lockd's load tool has it, but for a public read: that tool keeps its connections for reads,
+so its target is of kept ones.
+
+{frame}
+
+## Encryption
+
+A lock cycle on an encrypted store and on a plain one, two planes in turns under the same load: server CPU per operation.
+
+{encryption}
+
+## Growth
+
+A plane on a store of each size, in turns under the same load of {growth_clients} clients, with kept connections; operations go over
+all keys of the store. Each key has been leased and has a document of 1 KB, which the index of contents leaves out.
+
+{growth}
+
+## Large things
+
+Up means: sent under a lease, and published by its release; down: read by the public and hashed. Beside them, in the same round: `cat`
+through a pipe into a SHA-256, and a copy of the file that is synced at its end, as what is uploaded has to be. RSS is of
+the server's process.
+
+{large}
+
+## Compaction of JSON
+
+A document in memory is checked and freed from white space; beside it {parser} parses the same text to Python objects. CPU of one thread.
+
+{compaction}
+"""
