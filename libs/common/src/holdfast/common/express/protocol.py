@@ -370,9 +370,9 @@ class ExpressProtocol(AsgiConnection):
             self._on_stream(answer)
             return
         if answer.on_unsent is not None:
-            if self._hang_up is None:
+            if self._hang_up is None and not transport.is_closing():
                 self._hang_up = watch_hang_up(transport.get_extra_info("socket"))
-            if transport.is_closing() or self._hang_up.poll(0):
+            if self._hang_up is None or transport.is_closing() or self._hang_up.poll(0):
                 answer.on_unsent()
                 transport.abort()
         if transport.is_closing():

@@ -33,6 +33,7 @@ from holdfast.common.serving.listener import (
     refuse_open_listener,
     remove_socket,
 )
+from holdfast.common.serving.readiness import HAS_EPOLL, ReadinessSet, SocketListener
 
 _TICK_S: Final = 0.1
 _BACKLOG: Final = 2048
@@ -104,6 +105,8 @@ class PlaneServer(uvicorn.Server):
         self._stopped_at_s = 0.0
         self._ticker: asyncio.Task[None] | None = None
         self._bound: list[tuple[Listener, socket.socket]] = []
+        self._acceptors: list[SocketListener | asyncio.Server] = []
+        self._readiness: ReadinessSet | None = None
         self._unix_paths: list[tuple[Path, int]] = []
 
     @property
@@ -168,6 +171,7 @@ class PlaneServer(uvicorn.Server):
             await self._open_listeners()
         except BaseException:
             await self._close_listeners()
+            self._close_readiness()
             await self._lifespan.aclose()
             raise
         self._ticker = asyncio.get_running_loop().create_task(self._tick_for_ever(), name="server.tick")
@@ -179,21 +183,25 @@ class PlaneServer(uvicorn.Server):
 
     async def _open_listeners(self) -> None:
         loop = asyncio.get_running_loop()
-        self.servers = []
         for listener in self._listeners:
             for bound in open_sockets(listener):
                 self._bound.append((listener, bound))
                 if listener.protocol == "unix":
                     self._unix_paths.append(identity_of(Path(listener.address)))
+                connection = self._serving[listener].connection
+                if listener.tls is None and HAS_EPOLL:
+                    self._readiness = self._readiness or ReadinessSet(loop)
+                    self._acceptors.append(SocketListener(self._readiness, bound, connection, _BACKLOG))
+                    continue
                 server = await loop.create_server(
-                    self._serving[listener].connection,
+                    connection,
                     sock=bound,
                     ssl=listener.tls,
                     backlog=_BACKLOG,
                     ssl_handshake_timeout=None if listener.tls is None else _TLS_HANDSHAKE_TIMEOUT_S,
                     ssl_shutdown_timeout=None if listener.tls is None else _TLS_GOODBYE_TIMEOUT_S,
                 )
-                self.servers.append(server)
+                self._acceptors.append(server)
 
     def _tick(self) -> None:
         now_s, wall_s = time.monotonic(), self._parts.hooks.wall_s()
@@ -219,6 +227,7 @@ class PlaneServer(uvicorn.Server):
             connections.begin_close()
         used_s = time.monotonic() - self._stopped_at_s
         await self._finish_requests(max(_CLOSE_S_MIN, self._options.shutdown_timeout_s - used_s))
+        self._close_readiness()
         if self._ticker is not None:
             self._ticker.cancel()
         if not self.force_exit:
@@ -231,13 +240,18 @@ class PlaneServer(uvicorn.Server):
             bound.listen(0)
         for _ in range(3):
             await asyncio.sleep(0)
-        for server in self.servers:
-            server.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
         for _, bound in self._bound:
             bound.close()
         self._bound.clear()
         for path, inode in self._unix_paths:
             remove_socket(path, inode)
+
+    def _close_readiness(self) -> None:
+        if self._readiness is not None:
+            self._readiness.close()
+            self._readiness = None
 
     async def _finish_requests(self, timeout_s: float) -> None:
         try:
