@@ -38,10 +38,18 @@ class _XidSource:
     """What an xid is made of besides the time; made anew in a forked child, where the pid is another."""
 
     def __init__(self) -> None:
-        self.fixed = _machine_id() << 40 | (os.getpid() & 0xFFFF) << 24
+        self._fixed = _machine_id() << 40 | (os.getpid() & 0xFFFF) << 24
+        self.rest = (self._fixed << 4) & 0x3FFF_FFFF
+        """What the last three pairs have besides the counter."""
+        self.head: tuple[int, str] = -1, ""
+        """The pairs before those, and their second: they are the same for all ids of one."""
         self.counter = itertools.count(
             int.from_bytes(os.urandom(3), "big")
         )  # next() is atomic between threads.
+
+    def head_of(self, second: int) -> str:
+        bits = (second << 64 | self._fixed) << 4
+        return "".join(_PAIRS[bits >> shift & 1023] for shift in range(90, 20, -10))
 
 
 class _Uuid7Source:
@@ -83,21 +91,14 @@ if sys.platform != "win32":
 def new_xid() -> str:
     """Twenty characters: seconds, machine, process, counter; sorts by second of birth."""
     source = _xids
-    bits = (int(time.time()) & 0xFFFF_FFFF) << 64 | source.fixed | next(source.counter) & 0xFF_FFFF
-    bits <<= 4  # 96 bits are padded to the 100 of twenty characters.
-    pairs = _PAIRS
-    return (
-        pairs[bits >> 90]
-        + pairs[bits >> 80 & 1023]
-        + pairs[bits >> 70 & 1023]
-        + pairs[bits >> 60 & 1023]
-        + pairs[bits >> 50 & 1023]
-        + pairs[bits >> 40 & 1023]
-        + pairs[bits >> 30 & 1023]
-        + pairs[bits >> 20 & 1023]
-        + pairs[bits >> 10 & 1023]
-        + pairs[bits & 1023]
-    )
+    second = int(time.time()) & 0xFFFF_FFFF
+    head = source.head
+    if head[0] != second:
+        head = source.head = second, source.head_of(second)
+    rest = (
+        source.rest | (next(source.counter) & 0xFF_FFFF) << 4
+    )  # 96 bits are padded to the 100 of twenty characters.
+    return head[1] + _PAIRS[rest >> 20] + _PAIRS[rest >> 10 & 1023] + _PAIRS[rest & 1023]
 
 
 def is_xid(text: str) -> bool:

@@ -30,16 +30,17 @@ class Subspace:
     def __init__(self, name: str) -> None:
         self.name = name
         self._prefix = pack((name,))
+        self._string_prefix = self._prefix + b"A"
 
     def key(self, *parts: Element) -> bytes:
         """The same as `pack((name, *parts))`, several times as fast for what nearly every key consists of: strings."""
         try:
-            joined = "\0A".join(parts)  # type: ignore[arg-type]  # The TypeError of anything else is the answer.
+            joined = "\0A".join(parts).encode()  # type: ignore[arg-type]  # The TypeError of anything else is the answer.
         except TypeError:
             return self._prefix + pack(parts)
-        if not parts or joined.count("\0") != len(parts) - 1:
+        if joined.count(0) != len(parts) - 1:  # Also when there are no parts.
             return self._prefix + pack(parts)
-        return b"%bA%b\0" % (self._prefix, joined.encode())
+        return self._string_prefix + joined + b"\0"
 
     def bounds(self, *prefix: Element) -> tuple[bytes, bytes]:
         """The range of all records below this prefix, for a watch or an expectation."""
@@ -53,15 +54,15 @@ class Table(Subspace, Generic[M]):
     def __init__(self, name: str, message_class: type[M]) -> None:
         super().__init__(name)
         self._message_class = message_class
+        self._parse = message_class.FromString
 
     def decode(self, record: Record) -> M:
         """Raises StoreCorrupt if the value is no such message."""
-        message = self._message_class()
         try:
-            message.ParseFromString(record.value)
+            return self._parse(record.value)
         except DecodeError as error:
-            raise StoreCorrupt(f"record {record.key!r} holds no {message.DESCRIPTOR.name}") from error
-        return message
+            name = self._message_class.DESCRIPTOR.name
+            raise StoreCorrupt(f"record {record.key!r} holds no {name}") from error
 
     def row(self, record: Record) -> Row[M]:
         return Row(unpack(record.key)[1:], self.decode(record), record)

@@ -118,7 +118,9 @@ class Request:
         """The first value of a header (its name in lower case), trimmed; None when it was not sent."""
         values = self._first_values
         if values is None:
-            values = self._first_values = dict(reversed(self.headers))
+            headers = self._headers
+            values = first_values(headers) if isinstance(headers, bytes) else dict(reversed(headers))
+            self._first_values = values
         value = values.get(name)
         return None if value is None else value.strip().decode("latin-1")
 
@@ -138,6 +140,15 @@ def first_value(headers: Headers, name: bytes) -> bytes | None:
         return None
     start = len(before) + len(found) - 1
     return headers[start : headers.index(b"\r", start)]
+
+
+def first_values(header_lines: bytes) -> dict[bytes, bytes]:
+    """The first value of each header of plain lines, by its name in lower case."""
+    values: dict[bytes, bytes] = {}
+    for line in reversed(header_lines.split(b"\r\n")):
+        name, _, value = line.partition(b": ")
+        values[name.lower()] = value
+    return values
 
 
 def parse_header_lines(header_lines: bytes) -> list[Header]:

@@ -74,10 +74,12 @@ def grant(tx: Transaction, params: AcquireParams, ids: Ids, now_ms: int, decider
         freed = end(tx, member, lease, Decision.ROLLBACK, now_ms, decider)
         lease = LEASES.get(tx, *member)
     expires_at_ms = end_ms(now_ms, params.ttl_s)
+    is_member = False
     if params.txn_id:
         # Every member of the transaction belongs to it from now on, also the key that minted its id.
         members = held_members(tx, ids.txn_id)
         expires_at_ms = decider.join(tx, ids.txn_id, expires_at_ms, members, member, now_ms)
+        is_member = member in members
     granted = Lease(
         lease_id=ids.lease_id,
         owner=params.owner,
@@ -88,10 +90,11 @@ def grant(tx: Transaction, params: AcquireParams, ids: Ids, now_ms: int, decider
         updated_at_s=now_ms // 1000,
     )
     LEASES.put(tx, granted, *member)
-    if params.txn_id:
-        tx.put(HELD.key(ids.txn_id, *member), b"")
+    held = HELD.key(ids.txn_id, *member)
+    if is_member:
+        tx.put(held, b"")
     else:
-        tx.put_fresh(HELD.key(ids.txn_id, *member), b"")  # The id was minted for this grant.
+        tx.put_fresh(held, b"")  # The id was minted for this grant, or all of its members are known.
     return Granted(granted, current, freed)
 
 
