@@ -40,6 +40,7 @@ from holdfast.storage.port import (
     Store,
     View,
     Watch,
+    record_of,
 )
 from holdfast.storage.store_clock import StoreClock
 from holdfast.storage.transact import Source, TransactMixin, check_batch
@@ -147,7 +148,7 @@ class ValueCodec:
             except DecryptionError as error:
                 raise DecryptionError(f"record {key!r}: {error.detail}") from error
             self._opened.add(key, stored, value)
-        return Record(key, value, create_revision, mod_revision, version)
+        return record_of((key, value, create_revision, mod_revision, version))
 
     async def open_all(self, records: Iterable[Record]) -> list[Record]:
         opened: list[Record] = []

@@ -16,7 +16,7 @@ from struct import error as StructError
 from typing import NamedTuple
 
 from holdfast.storage.errors import StoreCorrupt
-from holdfast.storage.port import Event, Record
+from holdfast.storage.port import Event, Record, record_of
 
 RECORD = b"r"
 CHANGE = b"c"
@@ -32,7 +32,8 @@ _NONE = 0xFFFF_FFFF
 _BLOB_ID_BYTES = 36
 
 _HEAD = Struct(">BQQQB")
-_BLOBS_AT = _HEAD.size - 1
+_HEAD_BYTES = _HEAD.size
+_BLOBS_AT = _HEAD_BYTES - 1
 _REVISION = Struct(">Q")
 _PAIR = Struct(">QQ")
 _ENTRY = Struct(">QQQ")
@@ -83,9 +84,8 @@ def decode_stored(key: bytes, stored: bytes, *, keys_only: bool = False) -> Reco
     stored_format, create, mod, version, blob_count = _HEAD.unpack_from(stored)
     if stored_format != _STORED_FORMAT:
         raise StoreCorrupt(f"the record of key {key!r} has the unknown format {stored_format}")
-    if keys_only:
-        return Record(key, b"", create, mod, version)
-    return Record(key, stored[_HEAD.size + blob_count * _BLOB_ID_BYTES :], create, mod, version)
+    value = b"" if keys_only else stored[_HEAD_BYTES + blob_count * _BLOB_ID_BYTES :]
+    return record_of((key, value, create, mod, version))
 
 
 def change_revision(key: bytes) -> int:

@@ -279,10 +279,9 @@ class PendingBatches:
     ) -> list[Record]:
         """What readers see."""
         engine_end = layout.after_prefix(layout.RECORD) if end is None else layout.RECORD + end
-        rows = self.engine.scan(layout.RECORD + start, engine_end, reverse=reverse)
-        return [
-            layout.decode_stored(key[1:], stored, keys_only=keys_only) for key, stored in islice(rows, limit)
-        ]
+        rows = islice(self.engine.scan(layout.RECORD + start, engine_end, reverse=reverse), limit)
+        decode = layout.decode_stored
+        return [decode(key[1:], stored, keys_only=keys_only) for key, stored in rows]
 
     def kept(self, key: bytes) -> Kept | None:
         """The latest state of a key, durable or not."""

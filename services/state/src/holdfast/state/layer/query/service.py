@@ -120,7 +120,7 @@ class QueryService:
                 if len(matches) == query.limit:
                     return matches, True, seen_count
                 seen_count += 1
-                if not await self._is_match(query, matcher, candidate, plan):
+                if not (candidate.is_sure or await self._is_match(query, matcher, candidate, plan)):
                     continue
                 document = candidate.document if query.returns_documents else None
                 if document is not None:
@@ -132,8 +132,8 @@ class QueryService:
     async def _is_match(
         self, query: QueryRequest, matcher: DocumentMatcher, candidate: Candidate, plan: Plan
     ) -> bool:
-        if candidate.is_sure or candidate.document is None:
-            return candidate.is_sure
+        if candidate.document is None:
+            return False
         member = Member(query.namespace, candidate.key)
         if not await self._state.index.summaries.may_match(member, candidate.document, plan):
             return False

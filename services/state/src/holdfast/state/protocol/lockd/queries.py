@@ -1,8 +1,7 @@
 """HTTP in, service call, HTTP out: queries, and the flush of an index that is always current."""
 
-import json
-
 from pydantic import BaseModel, ConfigDict
+from pydantic_core import to_json
 
 from holdfast.common.errors import InvalidBody
 from holdfast.common.express.message import Answer, AnyAnswer, Header, Request, StreamAnswer, json_answer
@@ -190,7 +189,7 @@ def _page_headers(page: Page, metadata: dict[str, str]) -> list[Header]:
     if page.index_seq:
         headers.append((b"x-lockd-query-index-seq", b"%d" % page.index_seq))
     if metadata:
-        headers.append((b"x-lockd-query-metadata", json.dumps(metadata, separators=(",", ":")).encode()))
+        headers.append((b"x-lockd-query-metadata", to_json(metadata)))
     return headers
 
 
