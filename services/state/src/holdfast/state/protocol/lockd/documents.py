@@ -35,6 +35,7 @@ from holdfast.state.protocol.lockd.declarations import (
     CLAIM,
     HIDDEN,
     IF,
+    IF_NONE_MATCH,
     NO_LEASE,
     PUBLIC,
     QUERY,
@@ -50,6 +51,7 @@ from holdfast.state.protocol.lockd.fields import (
     expectation_of,
     expected_body,
     hidden_of,
+    is_named,
     member_of,
     spelled_of,
 )
@@ -86,8 +88,12 @@ class StateRoutes:
             errors=(MissingParams, *BAD_NAMES, *BAD_CLAIM, *NO_LEASE),
             summary="The JSON document of a key: what is committed, or what the holder of a lease has staged.",
             query_parameters={**QUERY, **PUBLIC},
-            request_headers=CLAIM,
+            request_headers={**CLAIM, **IF_NONE_MATCH},
             response_headers={**VERSION, "ETag": "SHA-256 of the document, in hex."},
+            bodiless_responses={
+                204: "There is no document.",
+                304: "If-None-Match names the document's ETag: the caller has it.",
+            },
             admission=READS,
             repeatable=ALL_METHODS,
         )
@@ -170,13 +176,13 @@ class StateRoutes:
         lease_id = request.header(b"x-lease-id")
         if not lease_id and is_true(request.query("public")):
             member = self._member(request, spelled)
-            return self._document(member, await self.service.get_public(member), [])
+            return self._document(request, member, await self.service.get_public(member), [])
         token = fencing_token(request)
         member = self._member(request, spelled)
         if not lease_id:
             raise MissingParams("lease_id required (or use public=1)")
         view = await self.service.get_leased(member, Claim(lease_id, token, None))
-        return self._document(member, view, [(b"x-fencing-token", b"%d" % token)])
+        return self._document(request, member, view, [(b"x-fencing-token", b"%d" % token)])
 
     async def update(self, request: Request, body: None) -> Answer:
         member, claim, expectation, is_hidden = self._write(request)
@@ -256,10 +262,13 @@ class StateRoutes:
     def _member(self, request: Request, spelled: str) -> Member:
         return Member(namespace_of(request.query("namespace"), self._namespace_default), key_of(spelled))
 
-    def _document(self, member: Member, view: View, headers: list[Header]) -> AnyAnswer:
+    def _document(self, request: Request, member: Member, view: View, headers: list[Header]) -> AnyAnswer:
         if view.content is None:
             return Answer(204, b"", headers)
-        headers = [(b"content-type", b"application/json"), *_version_headers(view), *headers]
+        headers = [*_version_headers(view), *headers]
+        if is_named(view.etag, request.header(b"if-none-match")):
+            return Answer(304, b"", headers)
+        headers = [(b"content-type", b"application/json"), *headers]
         if not view.content.HasField("blob"):
             return Answer(200, view.content.inline, headers)
         chunks = self.service.open_content(member, view.content)
