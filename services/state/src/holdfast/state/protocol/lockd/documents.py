@@ -55,6 +55,7 @@ from holdfast.state.protocol.lockd.fields import (
     member_of,
     spelled_of,
 )
+from holdfast.state.protocol.lockd.ready import Ready, ReadyAnswers
 from holdfast.state.protocol.lockd.schemas import (
     MetadataAnswer,
     MetadataRequest,
@@ -69,10 +70,11 @@ METADATA_BYTES_MAX = 4096
 
 
 class StateRoutes:
-    """The endpoints of state. `service` is set while the store is open."""
+    """The endpoints of state. `service` is set while the store is open, `ready` too if answers can be kept over it."""
 
     service: StateService
     mutations: MutationService
+    ready: ReadyAnswers | None = None
 
     def __init__(self, settings: PlaneSettings) -> None:
         self._namespace_default = settings.namespace_default
@@ -170,19 +172,34 @@ class StateRoutes:
         )
 
     async def get(self, request: Request, body: None) -> AnyAnswer:
+        ready = self.ready
+        if ready is not None and (answer := ready.find(request)) is not None:
+            return answer
         spelled = request.query("key") or ""
         if not spelled.strip():
             raise MissingParams("key is required")
         lease_id = request.header(b"x-lease-id")
         if not lease_id and is_true(request.query("public")):
             member = self._member(request, spelled)
-            return self._document(request, member, await self.service.get_public(member), [])
+            return await self._published(request, member)
         token = fencing_token(request)
         member = self._member(request, spelled)
         if not lease_id:
             raise MissingParams("lease_id required (or use public=1)")
         view = await self.service.get_leased(member, Claim(lease_id, token, None))
         return self._document(request, member, view, [(b"x-fencing-token", b"%d" % token)])
+
+    async def _published(self, request: Request, member: Member) -> AnyAnswer:
+        """What is committed; what is read again is kept for the next reader."""
+        ready = self.ready
+        if ready is None or not ready.wants(request):
+            return self._document(request, member, await self.service.get_public(member), [])
+
+        def keep(view: View) -> tuple[View, Ready | None]:
+            return view, ready.keep(request, member, view, _version_headers(view))
+
+        view, kept = await self.service.see_public(member, keep)
+        return self._document(request, member, view, []) if kept is None else kept.to(request)
 
     async def update(self, request: Request, body: None) -> Answer:
         member, claim, expectation, is_hidden = self._write(request)
