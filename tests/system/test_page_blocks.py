@@ -99,7 +99,7 @@ def test_every_block_of_a_page_works(page: str, reader: Reader) -> None:
         assert "nobody else runs this now\n" in printed
         assert "HTTP/1.1 200" in printed
     if page == "docs/how-to/query.md":
-        assert "true" in printed.splitlines()
+        assert {"true", "304"} <= set(printed.splitlines())
         assert json.loads((reader.work / "order.json").read_text()) == {"n": 2, "status": "done"}
     if page == "docs/how-to/split.md":
         until_ready(reader)

@@ -64,6 +64,9 @@ class Sample:
     async def nothing(self, request: Request, body: None) -> Answer:
         return Answer(204)
 
+    async def unchanged(self, request: Request, body: None) -> Answer:
+        return Answer(304, b"", [(b"etag", b"abc"), (b"x-key-version", b"7")])
+
     async def held(self, request: Request, body: None) -> Answer:
         raise Held("held by another owner", retry_after_s=6.2)
 
@@ -105,6 +108,14 @@ class Sample:
         router.add("/v1/raw", self.raw, body_limit_bytes=BODY_LIMIT_BYTES)
         router.add("/v1/small", self.raw, body_limit_bytes=10)
         router.add("/v1/nothing", self.nothing)
+        router.add(
+            "/v1/unchanged",
+            self.unchanged,
+            methods=("GET",),
+            errors=(Held,),
+            response_headers={"ETag": "Its tag."},
+            bodiless_responses={304: "It is the same."},
+        )
         router.add("/v1/held", self.held, errors=(Held,))
         router.add("/v1/broken", self.broken)
         router.add("/v1/split", self.split_header)

@@ -63,6 +63,7 @@ CONVERSATIONS = {
         request("GET", "/v1/find?key=u", b"", ID, "Connection: Upgrade", "Upgrade: h2c"),
     ),
     "nothing": (204, request("POST", "/v1/nothing", b"", ID)),
+    "unchanged": (304, request("GET", "/v1/unchanged", b"", ID)),
     "held": (409, request("POST", "/v1/held", b"", ID)),
     "broken": (500, request("POST", "/v1/broken", b"", ID)),
     "split_header": (500, request("POST", "/v1/split", b"", ID)),

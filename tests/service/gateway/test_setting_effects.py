@@ -57,6 +57,26 @@ async def test_what_names_no_namespace_is_in_the_default_one() -> None:
     assert (configured["namespace"], decided["namespace"]) == ("shop", "shop")
 
 
+@pytest.mark.parametrize(("size", "hits"), [("64MiB", 1), ("0", 0)])
+async def test_published_documents_are_read_from_memory_if_it_may_take_some(size: str, hits: int) -> None:
+    async with plane(*ONE, state_cache_bytes=size) as wire:
+        lease = await wire.acquire("orders")
+        await wire.update(lease, b"1")
+        await wire.release(lease)
+        read = [await wire.read("orders") for _ in range(3)]
+        shown = await wire.metrics()
+        lease = await wire.acquire("orders")
+        await wire.update(lease, b"2")
+        await wire.release(lease)
+        again = await wire.read("orders")
+
+    assert {answer.content for answer in read} == {b"1"}
+    assert len({str(dict(answer.headers, **{"x-correlation-id": "", "date": ""})) for answer in read}) == 1
+    assert f"holdfast_state_cache_hits_total {hits}\n" in shown
+    assert ("holdfast_state_cache_bytes 0\n" in shown) is (hits == 0)
+    assert again.content == b"2"
+
+
 async def test_a_lease_lasts_as_the_settings_say() -> None:
     async with plane(*ONE, ttl_s_default="400s", ttl_s_max="900s") as wire:
         left_s = []

@@ -11,7 +11,7 @@ ASGI_CASES: Final = {
     "GET /v1/attachments": "test_attachments::test_a_body_of_malformed_chunks_is_refused",
     "POST /v1/attachments": "test_attachments::test_a_name_with_a_line_break_does_not_break_the_head_of_the_answer",
     "GET /v1/describe": "test_attachments::test_deleting_where_nothing_is_stages_nothing",
-    "POST /v1/get": "test_txn::test_the_first_decision_stands",
+    "POST /v1/get": "test_state::test_a_reader_that_has_the_document_is_told_so",
     "POST /v1/index/flush": "test_query_namespace::test_an_asynchronous_flush_is_accepted_with_an_id",
     "POST /v1/keepalive": "test_leases::test_keepalive_answers_the_new_end_and_the_token",
     "POST /v1/keepalive/batch": "test_keepalive_batch::test_an_empty_batch_renews_nothing",

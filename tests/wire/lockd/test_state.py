@@ -276,3 +276,58 @@ async def test_get_says_what_it_lacks(wire: Wire) -> None:
     assert refusal(no_lease) == (400, "missing_params")
     assert (await wire.get("/v1/get", key="orders", public="yes")).status_code == 204
     assert refusal(await wire.post("/v1/get", key="a b", public=1)) == (400, "invalid_key")
+
+
+async def test_a_reader_that_has_the_document_is_told_so(wire: Wire) -> None:
+    lease = await wire.acquire("orders")
+    await wire.update(lease, b'{"n":1}')
+    await wire.release(lease)
+    tag = etag(b'{"n":1}')
+
+    for if_none_match in (tag, f'"{tag}"', f'W/"{tag}"', f'"other", W/"{tag}"', "*"):
+        for ask in (wire.post, wire.get):
+            same = await ask("/v1/get", headers={"If-None-Match": if_none_match}, key="orders", public=1)
+            assert (same.status_code, same.content) == (304, b"")
+            assert (same.headers["etag"], same.headers["x-key-version"]) == (tag, "1")
+            assert not {"content-type", "content-length", "transfer-encoding"} & set(same.headers)
+
+    other = await wire.get("/v1/get", {"If-None-Match": '"other"'}, key="orders", public=1)
+    odd = await wire.get("/v1/get", {"If-None-Match": f'"{tag}'}, key="orders", public=1)
+    long = await wire.get("/v1/get", {"If-None-Match": f'{tag}, "{"x" * 9000}"'}, key="orders", public=1)
+    assert {other.content, odd.content, long.content} == {b'{"n":1}'}
+    assert {other.status_code, odd.status_code, long.status_code} == {200}
+
+
+async def test_no_document_is_no_document_whatever_the_reader_has(wire: Wire) -> None:
+    lease = await wire.acquire("orders")
+
+    nothing = await wire.get("/v1/get", {"If-None-Match": "*"}, key="orders", public=1)
+    mine = await wire.post("/v1/get", None, {**lease.headers, "If-None-Match": "*"}, key="orders")
+    await wire.update(lease, b"1")
+    staged = await wire.get("/v1/get", {"If-None-Match": "*"}, key="orders", public=1)
+
+    assert {nothing.status_code, mine.status_code, staged.status_code} == {204}
+    assert "etag" not in nothing.headers
+
+
+async def test_a_holder_compares_with_what_it_has_staged(wire: Wire) -> None:
+    lease = await wire.acquire("orders")
+    await wire.update(lease, b"1")
+    await wire.release(lease)
+    lease = await wire.acquire("orders")
+    await wire.update(lease, b"2")
+    one, two = ({"If-None-Match": f'"{etag(text)}"'} for text in (b"1", b"2"))
+
+    mine = await wire.post("/v1/get", None, {**lease.headers, **two}, key="orders")
+    old = await wire.post("/v1/get", None, {**lease.headers, **one}, key="orders")
+    public = await wire.get("/v1/get", one, key="orders", public=1)
+    stale = await wire.post("/v1/get", None, {**lease._replace(token=9).headers, **two}, key="orders")
+    await wire.release(lease)
+    published = await wire.get("/v1/get", one, key="orders", public=1)
+
+    assert (mine.status_code, mine.headers["etag"], mine.headers["x-key-version"]) == (304, etag(b"2"), "2")
+    assert mine.headers["x-fencing-token"] == str(lease.token)
+    assert (old.status_code, old.content) == (200, b"2")
+    assert (public.status_code, public.headers["x-key-version"]) == (304, "1")
+    assert refusal(stale) == (403, "fencing_mismatch")
+    assert (published.status_code, published.content) == (200, b"2")

@@ -12,7 +12,7 @@ The past can be read as far back as the history is kept, with etcd's bounds: com
 N, after which the oldest revision that can be read is N itself, and a watch may start after N.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -284,6 +284,14 @@ class Transaction(View, Protocol):
         ...
 
 
+class Derived(Protocol):
+    """What is kept in memory of durable records, each by the key of the record that it was made of."""
+
+    def forget(self, keys: Iterable[bytes]) -> None: ...
+
+    def forget_all(self) -> None: ...
+
+
 class Store(Protocol):
     """One store. Opened with `open_store`; every method raises only errors of `holdfast.storage.errors`."""
 
@@ -386,6 +394,14 @@ class Store(Protocol):
 
     async def view(self, fn: Callable[[View], T], *, attempts_max: int = 16) -> T:
         """Run a plain function that only reads, over what is durable at one moment. It waits for no writer."""
+        ...
+
+    def keep_current(self, derived: Derived) -> bool:
+        """From now on have `derived` forget what a commit changes, before anything can read the change: what a function of
+        `view` makes of a record and leaves there is then of the durable record for as long as it is there.
+
+        False: other processes write to this store as well, so nothing that is kept can be relied on.
+        """
         ...
 
     def watch(

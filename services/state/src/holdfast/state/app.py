@@ -11,15 +11,17 @@ from holdfast.common.settings import PlaneSettings
 from holdfast.common.telemetry.metrics import Registry
 from holdfast.state.layer.attachment.service import AttachmentService
 from holdfast.state.layer.document.mutation import MutationService
+from holdfast.state.layer.document.published import PublishedCache
 from holdfast.state.layer.document.retention import DocumentRetention
 from holdfast.state.layer.index.builder import IndexBuilder
 from holdfast.state.layer.namespace import NamespaceService
 from holdfast.state.layer.query.service import QueryService
-from holdfast.state.metrics import AttachmentMetrics, IndexMetrics, RetentionMetrics
+from holdfast.state.metrics import AttachmentMetrics, IndexMetrics, RetentionMetrics, show_published
 from holdfast.state.protocol.lockd.attachments import AttachmentRoutes
 from holdfast.state.protocol.lockd.documents import StateRoutes
 from holdfast.state.protocol.lockd.namespaces import NamespaceRoutes
 from holdfast.state.protocol.lockd.queries import QueryRoutes
+from holdfast.state.protocol.lockd.ready import Ready, ReadyAnswers
 from holdfast.state.settings import StateSettings
 from holdfast.storage.maintenance.retention import retention_of
 from holdfast.txn.hosting import create_role_app
@@ -34,6 +36,8 @@ class StatePart:
     def __init__(self, settings: PlaneSettings, registry: Registry) -> None:
         self._settings = settings
         self._state = StateRoutes(settings)
+        self._published = PublishedCache[Ready](settings.state_cache_bytes)
+        show_published(self._published, registry)
         self._attachments = AttachmentRoutes(settings, AttachmentMetrics(registry))
         self._index_metrics = IndexMetrics(registry)
         self._retention_metrics = RetentionMetrics(registry)
@@ -50,6 +54,8 @@ class StatePart:
         clock = store.clock
         self._state.service = state
         self._state.mutations = MutationService(state, clock, self._settings.json_bytes_max)
+        if self._published.bytes_max and store.keep_current(self._published):
+            self._state.ready = ReadyAnswers(self._published)
         self._attachments.service = AttachmentService(store, clock)
         self._namespaces.service = NamespaceService(store)
         self._query.service = QueryService(store, state, self._namespaces.service, clock)

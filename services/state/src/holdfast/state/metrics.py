@@ -1,6 +1,9 @@
-"""The metrics of attachments, retention, queries and the index behind them."""
+"""The metrics of published documents in memory, of attachments, retention, queries and the index behind them."""
+
+from typing import Any
 
 from holdfast.common.telemetry.metrics import OperationMetrics, Registry
+from holdfast.state.layer.document.published import PublishedCache
 
 
 class AttachmentMetrics:
@@ -27,6 +30,26 @@ class AttachmentMetrics:
         self.deleted_items = registry.counter(
             "holdfast.attachments.delete_all.items", "Attachments that were deleted with all of their key."
         ).labels()
+
+
+def show_published(cache: PublishedCache[Any], registry: Registry) -> None:
+    """How often public reads are answered from memory, and what that takes."""
+    registry.counter(
+        "holdfast.state.cache.hits",
+        "Public reads that were answered from memory.",
+        callback=lambda: cache.hits,
+    )
+    registry.counter(
+        "holdfast.state.cache.misses",
+        "Reads without a lease whose answer was not in memory, or is no document.",
+        callback=lambda: cache.misses,
+    )
+    registry.gauge(
+        "holdfast.state.cache.bytes",
+        "Bytes that published documents take in memory.",
+        unit="By",
+        callback=lambda: cache.size_bytes,
+    )
 
 
 class RetentionMetrics:

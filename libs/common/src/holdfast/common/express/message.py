@@ -197,16 +197,27 @@ class HandOver(Answer):
         self.on_unsent = on_unsent
 
 
-class ProxiedResponse(Answer):
-    """The answer of another process of the plane, which has rendered its headers in order: they go out as they came."""
+class RenderedAnswer(Answer):
+    """An answer whose headers are lines already, well-formed and in order: they go out as they are, perhaps many times."""
 
-    __slots__ = ("header_lines", "on_unsent")
+    __slots__ = ("header_lines",)
+
+    def __init__(self, status: int, body: bytes, header_lines: bytes) -> None:
+        self.status = status
+        self.body = body
+        self.headers = []
+        self.header_lines = header_lines
+
+
+class ProxiedResponse(RenderedAnswer):
+    """The answer of another process of the plane, which has rendered its headers."""
+
+    __slots__ = ("on_unsent",)
 
     def __init__(
         self, status: int, body: bytes, header_lines: bytes, on_unsent: Callable[[], None] | None = None
     ) -> None:
-        super().__init__(status, body)
-        self.header_lines = header_lines
+        super().__init__(status, body, header_lines)
         self.on_unsent = on_unsent
 
 
@@ -310,8 +321,8 @@ def checked(answer: Answer, correlation_id: str) -> Answer:
 
 def header_list(answer: AnyAnswer, correlation_id: str) -> list[Header]:
     """All headers of a checked answer but those of the connection (date, shutdown-imminent, connection)."""
-    passed = answer.header_lines if isinstance(answer, ProxiedResponse) else None
-    headers = list(answer.headers) if passed is None else parse_header_lines(passed)
+    lines = answer.header_lines if isinstance(answer, RenderedAnswer) else None
+    headers = list(answer.headers) if lines is None else parse_header_lines(lines)
     size_bytes = answer.size_bytes if isinstance(answer, StreamAnswer) else len(answer.body)
     if answer.status not in _BODILESS and size_bytes is not None:
         headers.append((b"content-length", str(size_bytes).encode()))
@@ -325,15 +336,21 @@ def _has_own_id(headers: list[Header]) -> bool:
     return any(name == b"x-correlation-id" for name, _ in headers)
 
 
+def render_lines(headers: Iterable[Header]) -> bytes:
+    """Headers as lines, one each."""
+    return b"".join([b"%b: %b\r\n" % (name.lower(), value) for name, value in headers])
+
+
 def render(answer: Answer, correlation_id: str, common_head: bytes, *, is_last: bool) -> bytes:
     """The whole answer in one piece; `common_head` holds the lines that every answer of this moment has."""
     identity = b"x-correlation-id: %b\r\n" % correlation_id.encode("ascii")
-    if isinstance(answer, ProxiedResponse):
+    if isinstance(answer, RenderedAnswer):
         head = answer.header_lines
     elif answer.headers is JSON_HEADERS and answer.status not in _BODILESS:
         head = _JSON_HEAD
     else:
         answer = checked(answer, correlation_id)
+        # As `render_lines` does, without the call: this is the way of nearly every answer.
         head = b"".join([b"%b: %b\r\n" % (name.lower(), value) for name, value in answer.headers])
         if _has_own_id(answer.headers):
             identity = b""
@@ -353,12 +370,12 @@ def render_stream_head(
     answer: StreamAnswer, correlation_id: str, common_head: bytes, *, is_last: bool
 ) -> bytes:
     """The head of a streamed answer that was begun."""
-    lines = [b"%b: %b\r\n" % (name.lower(), value) for name, value in header_list(answer, correlation_id)]
+    lines = render_lines(header_list(answer, correlation_id))
     close = _CLOSE if is_last else b""
     chunked = _CHUNKED if answer.size_bytes is None else b""
     if chunked and answer.trailers:
-        lines.append(b"trailer: %b\r\n" % b", ".join(answer.trailers))
-    return b"".join([STATUS_LINES[answer.status], common_head, *lines, close, chunked, b"\r\n"])
+        lines += b"trailer: %b\r\n" % b", ".join(answer.trailers)
+    return b"".join([STATUS_LINES[answer.status], common_head, lines, close, chunked, b"\r\n"])
 
 
 def render_stream_end(answer: StreamAnswer) -> bytes:

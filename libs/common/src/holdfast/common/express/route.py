@@ -39,6 +39,7 @@ class Route:
     request_content: Mapping[str, object] = field(default_factory=dict[str, object])
     response_content: Mapping[str, object] = field(default_factory=dict[str, object])
     response_headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    bodiless_responses: Mapping[int, str] = field(default_factory=dict[int, str])
     request_headers: Mapping[str, str] = field(default_factory=dict[str, str])
     query_parameters: Mapping[str, str] = field(default_factory=dict[str, str])
     body_limit_bytes: int = BODY_BYTES_DEFAULT

@@ -44,6 +44,7 @@ class ExpressRouter:
         response_content: Mapping[str, object] | None = None,
         request_headers: Mapping[str, str] | None = None,
         response_headers: Mapping[str, str] | None = None,
+        bodiless_responses: Mapping[int, str] | None = None,
         query_parameters: Mapping[str, str] | None = None,
         body_limit_bytes: int = BODY_BYTES_DEFAULT,
         body_limit_error: type[HoldfastError] = BodyTooLarge,
@@ -55,8 +56,9 @@ class ExpressRouter:
     ) -> Route:
         """Declare one endpoint; headers and query parameters are named with a sentence each, for the docs.
 
-        `request_content` and `response_content` are JSON schemas by media type, for bodies that are not JSON. `undo` and
-        `repeat` are for a gateway in front. The rest are traits that differ from those of the router.
+        `request_content` and `response_content` are JSON schemas by media type, for bodies that are not JSON;
+        `bodiless_responses` say by status when an answer is none of errors and has no body. `undo` and `repeat` are for a
+        gateway in front. The rest are traits that differ from those of the router.
         """
         route = Route(
             path=path,
@@ -73,6 +75,7 @@ class ExpressRouter:
             response_content=response_content or {},
             request_headers=request_headers or {},
             response_headers=response_headers or {},
+            bodiless_responses=bodiless_responses or {},
             query_parameters=query_parameters or {},
             body_limit_bytes=body_limit_bytes,
             body_limit_error=body_limit_error,
@@ -141,12 +144,9 @@ def _documented_endpoint(route: Route) -> Any:
 
 def _responses(route: Route) -> dict[int | str, dict[str, Any]]:
     responses: dict[int | str, dict[str, Any]] = {}
-    headers = {"X-Correlation-Id": "The caller's id, or a fresh one.", **route.response_headers}
-    responses[200] = {
-        "headers": {
-            name: {"description": text, "schema": {"type": "string"}} for name, text in headers.items()
-        }
-    }
+    named = {"X-Correlation-Id": "The caller's id, or a fresh one.", **route.response_headers}
+    headers = {name: {"description": text, "schema": {"type": "string"}} for name, text in named.items()}
+    responses[200] = {"headers": headers}
     if route.response_content:
         responses[200]["content"] = _content(route.response_content)
     for error in route.errors:
@@ -155,6 +155,8 @@ def _responses(route: Route) -> dict[int | str, dict[str, Any]]:
             error.status, {**_error_content(route, len(responses)), "description": ""}
         )
         known["description"] = f"{known['description']}\n\n{line}".strip()
+    for status, text in route.bodiless_responses.items():
+        responses[status] = {"description": text, "headers": headers}
     return responses
 
 

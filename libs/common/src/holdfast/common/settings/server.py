@@ -115,7 +115,10 @@ class ServerFields(SettingsGroup):
         _SERVER, "payload-spool-mem", "4MiB", "Larger request bodies go to a temporary file.", is_ignored=True
     )
     state_cache_bytes: SizeBytes = setting(
-        _SERVER, "state-cache-bytes", "64MiB", "Memory for published documents, 0 is none.", is_ignored=True
+        _SERVER,
+        "state-cache-bytes",
+        "64MiB",
+        "Memory for published documents on a local store, 0 is none. On PostgreSQL each read asks the database.",
     )
     express: bool = setting(
         _SERVER, "express", True, "Serve hot endpoints by the express lane; off serves all by plain ASGI."

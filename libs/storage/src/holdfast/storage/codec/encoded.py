@@ -33,6 +33,7 @@ from holdfast.storage.port import (
     VALUE_BYTES_MAX,
     Batch,
     Demand,
+    Derived,
     Event,
     Record,
     Snapshot,
@@ -254,6 +255,9 @@ class EncodedStore(TransactMixin):
         async with self._sealing:  # A batch that is sealed at once must not overtake one that takes a while.
             sealed = await self._values.seal_batch(batch) if batch.puts else batch
         return await self._inner.commit(sealed)
+
+    def keep_current(self, derived: Derived) -> bool:
+        return self._inner.keep_current(derived)
 
     def watch(
         self,

@@ -14,7 +14,7 @@ from holdfast.storage.local.past import LocalPast
 from holdfast.storage.local.pending import PendingBatch, PendingBatches
 from holdfast.storage.local.snapshot import LocalSnapshot
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import BlobStore, Demand, Event, Record, Snapshot, View
+from holdfast.storage.port import BlobStore, Demand, Derived, Event, Record, Snapshot, View
 from holdfast.storage.store_clock import StoreClock
 from holdfast.storage.transact import Source, TransactMixin, check_range_limit
 from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
@@ -73,6 +73,7 @@ class LocalReader(TransactMixin):
         self._local_source: Source | None = self._pending
         self._view = DurableView(self)
         self._past = LocalPast(self)
+        self._derived: tuple[Derived, ...] = ()
         self._unapplied: deque[PendingBatch] = deque()  # Durable, not applied yet.
         self._ages: deque[tuple[float, int]] = deque([(options.clock.monotonic_s(), self._revision)])
         self._hub = WatchHub(
@@ -183,6 +184,16 @@ class LocalReader(TransactMixin):
 
     async def _wait_durable(self, revision: int) -> None:
         await self._pending.wait_durable(revision)
+
+    # -- what is kept of them elsewhere
+
+    def keep_current(self, derived: Derived) -> bool:
+        self._derived = (*self._derived, derived)
+        return True
+
+    def _forget_derived(self) -> None:
+        for derived in self._derived:
+            derived.forget_all()
 
     # -- watches and history
 

@@ -173,6 +173,8 @@ class LocalStore(LocalReader):
             self._apply(group)
 
     def _apply(self, group: Sequence[PendingBatch]) -> None:
+        for derived in self._derived:  # Nothing else runs between this and the write that readers see.
+            derived.forget([change.key for staged in group for change in staged.changes])
         try:
             if len(group) == 1 and group[0].prepared is not None:
                 self._engine.write_prepared(group[0].prepared)
@@ -303,6 +305,7 @@ class LocalStore(LocalReader):
 
     def reload(self, engine: Engine, entries: Iterable[bytes]) -> None:
         """Go on with an engine that was opened again, brought up to the journal's end. The watches have to start again."""
+        self._forget_derived()
         self._engine = self._pending.engine = engine
         self._revision, self._compacted_revision = layout.decode_progress(engine.get(layout.META_PROGRESS))
         for entry in entries:
@@ -340,6 +343,7 @@ class LocalStore(LocalReader):
         self._revision = entry.revision
 
     def _set_revision(self, revision: int) -> None:
+        self._forget_derived()
         self._revision = revision
         self._pending.start_at(revision)
         self._hub.skip_to(revision)
@@ -349,6 +353,7 @@ class LocalStore(LocalReader):
         if self._is_closed:
             return
         self._is_closed = True
+        self._forget_derived()
         with contextlib.suppress(StorageError):  # Who committed what is lost now has been told.
             await self._pending.wait_durable(self._pending.revision)
         self._pending.close(StoreClosed(f"{self._url} is closed"))

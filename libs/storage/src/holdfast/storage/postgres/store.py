@@ -10,7 +10,7 @@ from holdfast.storage.errors import InvalidBatch, StoreReadOnly
 from holdfast.storage.fetched import Fetched, Missing, RangeRead
 from holdfast.storage.hosting.trouble import WriteTrouble
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import EMPTY, Batch, Demand, Record, Snapshot, SnapshotRecord
+from holdfast.storage.port import EMPTY, Batch, Demand, Derived, Record, Snapshot, SnapshotRecord
 from holdfast.storage.postgres.blob import PostgresBlobs
 from holdfast.storage.postgres.clock import keep_following, open_clock
 from holdfast.storage.postgres.compaction import Compactor, repeat
@@ -120,6 +120,9 @@ class PostgresStore(TransactMixin):
             **self._blobs.removals.figures(),
             **({} if self._redis_hints is None else self._redis_hints.figures()),
         }
+
+    def keep_current(self, derived: Derived) -> bool:
+        return False
 
     async def check(self) -> None:
         try:

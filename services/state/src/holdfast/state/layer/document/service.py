@@ -4,8 +4,9 @@ The lease is read in the very transaction that stages, so a holder that was over
 does not exist.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from hashlib import sha256
+from typing import TypeVar
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
@@ -17,9 +18,12 @@ from holdfast.state.layer.index.writer import IndexWriter
 from holdfast.state.layer.records import DOCUMENTS, STAGES
 from holdfast.storage.intake import INLINE_BYTES_MAX, Content, Intake, pieces_of
 from holdfast.storage.port import Store, Transaction
+from holdfast.storage.port import View as StoreView
 from holdfast.storage.records_pb2 import Payload
 from holdfast.storage.tables import blob_ref
 from holdfast.txn.layer.port import Decision, Member
+
+T = TypeVar("T")
 
 
 class StateService:
@@ -38,6 +42,14 @@ class StateService:
         """What is committed, for every reader; never what is staged."""
         document = await DOCUMENTS.fetch(self._store, *member)
         return staging.committed_view(document or NOTHING)
+
+    async def see_public(self, member: Member, see: Callable[[View], T]) -> T:
+        """What `see` makes of that while it is what is committed."""
+
+        def read(records: StoreView) -> T:
+            return see(staging.committed_view(DOCUMENTS.get(records, *member) or NOTHING))
+
+        return await self._store.view(read)
 
     async def get_leased(self, member: Member, claim: Claim, expectation: Expectation = ANYTHING) -> View:
         """What the holder of the lease sees: its own staged changes over what is committed."""

@@ -27,6 +27,9 @@ IF: Final = {
     "X-If-Version": "Write only if this is the version.",
     "X-If-State-ETag": "Write only if this is the document's ETag.",
 }
+IF_NONE_MATCH: Final = {
+    "If-None-Match": "ETags that the caller has: if one is the document's, or it is *, the answer is 304."
+}
 HIDDEN: Final = {"X-Lockd-Meta-Query-Hidden": "Hide the key from queries, or show it again."}
 VERSION: Final = {"X-Key-Version": "The version as this caller sees it."}
 TOKEN: Final = {"X-Fencing-Token": "The fencing token of the lease."}

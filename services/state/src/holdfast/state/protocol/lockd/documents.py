@@ -35,6 +35,7 @@ from holdfast.state.protocol.lockd.declarations import (
     CLAIM,
     HIDDEN,
     IF,
+    IF_NONE_MATCH,
     NO_LEASE,
     PUBLIC,
     QUERY,
@@ -50,9 +51,11 @@ from holdfast.state.protocol.lockd.fields import (
     expectation_of,
     expected_body,
     hidden_of,
+    is_named,
     member_of,
     spelled_of,
 )
+from holdfast.state.protocol.lockd.ready import Ready, ReadyAnswers
 from holdfast.state.protocol.lockd.schemas import (
     MetadataAnswer,
     MetadataRequest,
@@ -67,10 +70,11 @@ METADATA_BYTES_MAX = 4096
 
 
 class StateRoutes:
-    """The endpoints of state. `service` is set while the store is open."""
+    """The endpoints of state. `service` is set while the store is open, `ready` too if answers can be kept over it."""
 
     service: StateService
     mutations: MutationService
+    ready: ReadyAnswers | None = None
 
     def __init__(self, settings: PlaneSettings) -> None:
         self._namespace_default = settings.namespace_default
@@ -86,8 +90,12 @@ class StateRoutes:
             errors=(MissingParams, *BAD_NAMES, *BAD_CLAIM, *NO_LEASE),
             summary="The JSON document of a key: what is committed, or what the holder of a lease has staged.",
             query_parameters={**QUERY, **PUBLIC},
-            request_headers=CLAIM,
+            request_headers={**CLAIM, **IF_NONE_MATCH},
             response_headers={**VERSION, "ETag": "SHA-256 of the document, in hex."},
+            bodiless_responses={
+                204: "There is no document.",
+                304: "If-None-Match names the document's ETag: the caller has it.",
+            },
             admission=READS,
             repeatable=ALL_METHODS,
         )
@@ -164,19 +172,34 @@ class StateRoutes:
         )
 
     async def get(self, request: Request, body: None) -> AnyAnswer:
+        ready = self.ready
+        if ready is not None and (answer := ready.find(request)) is not None:
+            return answer
         spelled = request.query("key") or ""
         if not spelled.strip():
             raise MissingParams("key is required")
         lease_id = request.header(b"x-lease-id")
         if not lease_id and is_true(request.query("public")):
             member = self._member(request, spelled)
-            return self._document(member, await self.service.get_public(member), [])
+            return await self._published(request, member)
         token = fencing_token(request)
         member = self._member(request, spelled)
         if not lease_id:
             raise MissingParams("lease_id required (or use public=1)")
         view = await self.service.get_leased(member, Claim(lease_id, token, None))
-        return self._document(member, view, [(b"x-fencing-token", b"%d" % token)])
+        return self._document(request, member, view, [(b"x-fencing-token", b"%d" % token)])
+
+    async def _published(self, request: Request, member: Member) -> AnyAnswer:
+        """What is committed; what is read again is kept for the next reader."""
+        ready = self.ready
+        if ready is None or not ready.wants(request):
+            return self._document(request, member, await self.service.get_public(member), [])
+
+        def keep(view: View) -> tuple[View, Ready | None]:
+            return view, ready.keep(request, member, view, _version_headers(view))
+
+        view, kept = await self.service.see_public(member, keep)
+        return self._document(request, member, view, []) if kept is None else kept.to(request)
 
     async def update(self, request: Request, body: None) -> Answer:
         member, claim, expectation, is_hidden = self._write(request)
@@ -256,10 +279,13 @@ class StateRoutes:
     def _member(self, request: Request, spelled: str) -> Member:
         return Member(namespace_of(request.query("namespace"), self._namespace_default), key_of(spelled))
 
-    def _document(self, member: Member, view: View, headers: list[Header]) -> AnyAnswer:
+    def _document(self, request: Request, member: Member, view: View, headers: list[Header]) -> AnyAnswer:
         if view.content is None:
             return Answer(204, b"", headers)
-        headers = [(b"content-type", b"application/json"), *_version_headers(view), *headers]
+        headers = [*_version_headers(view), *headers]
+        if is_named(view.etag, request.header(b"if-none-match")):
+            return Answer(304, b"", headers)
+        headers = [(b"content-type", b"application/json"), *headers]
         if not view.content.HasField("blob"):
             return Answer(200, view.content.inline, headers)
         chunks = self.service.open_content(member, view.content)

@@ -20,7 +20,11 @@ from holdfast.txn.layer.port import Member
 CHECKED_BY_HANDLER: Final = 1 << 62
 """As the limit of a body: the endpoint itself refuses what is too large, in its place in the order of checks."""
 
+TAGS_CHARS_MAX: Final = 8192
+"""A longer list of entity tags is not looked at: a hundred of ours fit."""
+
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+_ENTITY_TAG = re.compile(r'[ \t,]*+(?:W/)?+(?:"([^"\x00-\x20\x7f]*+)"|([^",\x00-\x20\x7f]++))[ \t]*+(?:,|\Z)')
 _GO_BOOLEANS = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
@@ -57,6 +61,23 @@ def expectation_of(request: Request) -> Expectation:
         raise InvalidVersion(f"X-If-Version {text[:50]!r} is no int64")
     etag = (request.header(b"x-if-state-etag") or "").strip('" \t')
     return Expectation(version, etag or None)
+
+
+def is_named(etag: str, if_none_match: str | None) -> bool:
+    """Whether the header names this ETag of a document, or any: tags are "quoted", W/"weak", or bare as we send ours.
+
+    What is malformed names nothing, and neither does what follows it: the reader just gets the document.
+    """
+    if not if_none_match or len(if_none_match) > TAGS_CHARS_MAX:
+        return False
+    if etag not in if_none_match:
+        return if_none_match == "*"
+    at = 0
+    while tag := _ENTITY_TAG.match(if_none_match, at):
+        if etag in tag.groups():
+            return True
+        at = tag.end()
+    return False
 
 
 def announced_bytes(request: Request) -> int:
