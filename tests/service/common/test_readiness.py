@@ -120,9 +120,13 @@ async def received(peer: socket.socket) -> bytes:
 
 
 async def test_what_was_sent_with_the_connection_is_read_and_answered(site: Site) -> None:
-    site.prepare = lambda served: setattr(
-        served, "on_data", lambda data: served.transport.write(data.upper())
-    )
+    def prepare(served: Served) -> None:
+        def answer(data: bytes) -> None:
+            served.transport.write(data.upper())
+
+        served.on_data = answer
+
+    site.prepare = prepare
     async with site.client() as (peer, _):
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(peer, b"hello")
@@ -132,7 +136,11 @@ async def test_what_was_sent_with_the_connection_is_read_and_answered(site: Site
 
 async def test_a_large_body_comes_whole_in_larger_and_larger_pieces(site: Site) -> None:
     sizes: list[int] = []
-    site.prepare = lambda served: setattr(served, "on_data", lambda data: sizes.append(len(data)))
+
+    def note(data: bytes) -> None:
+        sizes.append(len(data))
+
+    site.prepare = lambda served: setattr(served, "on_data", note)
     async with site.client() as (peer, served):
         await asyncio.get_running_loop().sock_sendall(peer, bytes(LARGE))
         peer.shutdown(socket.SHUT_WR)

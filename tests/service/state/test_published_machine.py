@@ -51,8 +51,14 @@ CACHE_BYTES = 4 * (ENTRY_BYTES + 2600)
 """Room for three documents of a middling size; a larger one is not kept."""
 
 members = st.sampled_from(MEMBERS)
+
+
+def _text(letter: bytes, size: int) -> bytes:
+    return b'"%b"' % (letter * size)
+
+
 texts = st.builds(
-    lambda letter, size: b'"%b"' % (letter * size),
+    _text,
     st.sampled_from([b"x", b"y", b"z"]),
     st.sampled_from([SMALL_BYTES, SMALL_BYTES, 2500, 2500, 4000, INLINE_BYTES_MAX]),
 )
@@ -371,8 +377,16 @@ def test_every_read_is_what_is_published_for_long(tmp_path: Path) -> None:
 # -- the machine can fail
 
 
+def _does_nothing(*_: object) -> None:
+    pass
+
+
+def _says_yes(*_: object) -> bool:
+    return True
+
+
 def nothing_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PublishedCache, "forget", lambda cache, keys: None)
+    monkeypatch.setattr(PublishedCache, "forget", _does_nothing)
 
 
 def forgotten_when_it_is_staged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,7 +442,7 @@ def forgotten_under_one_name_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def one_etag_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ready_module, "is_named", lambda etag, if_none_match: True)
+    monkeypatch.setattr(ready_module, "is_named", _says_yes)
 
 
 @pytest.mark.parametrize(
