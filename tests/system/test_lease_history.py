@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -20,6 +21,8 @@ from tests.system.lease_history import TTL_S, History, record, run_fast
 from tests.system.lease_model import REFUSED, Granted, Violation, first_violation
 from tests.system.lease_time import FastClock, use_clock
 from tests.system.lease_wire import WireClient, plane
+
+T = TypeVar("T")
 
 HISTORIES = 40
 HISTORIES_BRIEF = 12
@@ -125,11 +128,13 @@ def believing_check(claim: Claim, lease: Lease | None, now_ms: int) -> Lease:
     return lease or Lease(lease_id=claim.lease_id, txn_id=claim.txn_id or "")
 
 
-async def indiscreet_get(self: state_service.StateService, member: Member) -> staging.View:
+async def indiscreet_see(
+    self: state_service.StateService, member: Member, see: Callable[[staging.View], T]
+) -> T:
     document = await DOCUMENTS.fetch(self._store, *member)
     lease = await LEASES.fetch(self._store, *member)
     stage = None if lease is None else await STAGES.fetch(self._store, lease.txn_id, *member)
-    return staging.staged_view(document or staging.NOTHING, stage)
+    return see(staging.staged_view(document or staging.NOTHING, stage))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +145,7 @@ async def indiscreet_get(self: state_service.StateService, member: Member) -> st
             (state_holding, "check_claim"), believing_check, {"update", "read_own"}, id="stale-token-accepted"
         ),
         pytest.param(
-            (state_service.StateService, "get_public"), indiscreet_get, {"read"}, id="staged-data-shown"
+            (state_service.StateService, "see_public"), indiscreet_see, {"read"}, id="staged-data-shown"
         ),
     ],
 )

@@ -223,6 +223,57 @@ async def test_a_client_that_resets_is_gone_without_an_error(site: Site) -> None
         assert await lost(served) is None
 
 
+@pytest.mark.parametrize("has_sent_more", [False, True])
+async def test_a_client_that_resets_is_noticed_while_nothing_is_read(site: Site, has_sent_more: bool) -> None:
+    async with site.client() as (peer, served):
+        served.transport.pause_reading()
+        if has_sent_more:
+            await asyncio.get_running_loop().sock_sendall(peer, b"another request")
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+        peer.close()
+
+        assert await lost(served) is None
+
+
+async def test_a_half_closed_client_that_resets_is_noticed(site: Site) -> None:
+    site.prepare = lambda served: setattr(served, "stays_half_closed", True)
+    async with site.client() as (peer, served):
+        peer.shutdown(socket.SHUT_WR)
+        await asyncio.wait_for(served.got_eof.wait(), 10)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+        peer.close()
+
+        assert await lost(served) is None
+
+
+async def test_a_protocol_that_cannot_be_made_costs_its_connection_alone(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(served: Served) -> None:
+        raise KeyError("a defect")
+
+    site.prepare = refuse
+    with socket.socket() as peer:
+        peer.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(peer, site.address)
+        assert await received(peer) == b""
+    site.prepare = lambda served: None
+    async with site.client() as (_, served):
+        assert served.told == ["made"]
+
+    assert "server.connection.failed" in capsys.readouterr().err
+
+
+async def test_what_has_come_before_the_listener_closes_is_accepted(site: Site) -> None:
+    peers = [socket.create_connection(site.address) for _ in range(10)]
+    site.listener.close()
+    try:
+        assert len(site.served) == len(peers)
+    finally:
+        for peer in peers:
+            peer.close()
+
+
 async def test_paused_reading_leaves_the_bytes_with_the_client(site: Site) -> None:
     async with site.client() as (peer, served):
         served.transport.pause_reading()

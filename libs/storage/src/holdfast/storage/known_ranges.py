@@ -36,7 +36,8 @@ class RangeCache:
         self._size_bytes_max = size_bytes_max
         self.size_bytes = 0
         self._ranges: OrderedDict[bytes, KnownRange] = OrderedDict()  # By their first key.
-        self._starts: list[bytes] = []  # The same, sorted.
+        self.starts: list[bytes] = []
+        """The same, sorted; empty while no range is known."""
         self.told_revision = 0
         """Up to here the feed has told of every change."""
 
@@ -44,7 +45,7 @@ class RangeCache:
         return len(self._ranges)
 
     def __contains__(self, key: bytes) -> bool:
-        return bool(self._starts) and self._around(key) is not None
+        return bool(self.starts) and self._around(key) is not None
 
     def find(self, start: bytes, end: bytes | None) -> tuple[list[Record], int] | None:
         """The records in order, and the revision as of which they are known."""
@@ -66,19 +67,19 @@ class RangeCache:
             if known.revision >= revision:
                 return
             self.drop(start)
-        place = bisect_left(self._starts, start)
-        if place and self._ranges[self._starts[place - 1]].end > start:
+        place = bisect_left(self.starts, start)
+        if place and self._ranges[self.starts[place - 1]].end > start:
             return
-        if place < len(self._starts) and self._starts[place] < end:
+        if place < len(self.starts) and self.starts[place] < end:
             return
-        self._starts.insert(place, start)
+        self.starts.insert(place, start)
         self._ranges[start] = KnownRange(start, end, {record.key: record for record in records}, revision)
         self.size_bytes += _range_size(start) + sum(map(_size, records))
         self._make_room()
 
     def changed(self, key: bytes, record: Record | None, revision: int) -> None:
         """The feed tells of a key, in the order of revisions."""
-        if not self._starts:
+        if not self.starts:
             return
         known = self._around(key)
         if known is not None and known.revision < revision:
@@ -86,7 +87,7 @@ class RangeCache:
 
     def staged(self, newest: Sequence[tuple[bytes, Record | None]], revision: int) -> None:
         """A local store has staged a batch; these are its keys."""
-        starts = self._starts
+        starts = self.starts
         if not starts:
             return
         low, high = starts[0], self._ranges[starts[-1]].end
@@ -104,7 +105,7 @@ class RangeCache:
         for start, end, read_revision in batch.expect_ranges:
             if read_revision == EMPTY and end is not None:
                 self._learn_new(start, end, batch, revision)
-        if not self._starts:
+        if not self.starts:
             return
         checked: set[bytes] = set()
         touched: dict[bytes, KnownRange] = {}
@@ -115,7 +116,7 @@ class RangeCache:
                 # Else it was read past the cache, and what changed before that is not known.
                 if read_revision <= max(known.revision, self.told_revision):
                     checked.add(start)
-        low, high = self._starts[0], self._ranges[self._starts[-1]].end
+        low, high = self.starts[0], self._ranges[self.starts[-1]].end
         for key in (*batch.puts, *batch.deletes):
             if (
                 low <= key < high and (known := self._around(key)) is not None
@@ -166,18 +167,18 @@ class RangeCache:
     def drop(self, start: bytes) -> None:
         known = self._ranges.pop(start, None)
         if known is not None:
-            del self._starts[bisect_left(self._starts, start)]
+            del self.starts[bisect_left(self.starts, start)]
             self.size_bytes -= _range_size(start) + sum(map(_size, known.records.values()))
 
     def clear(self) -> None:
         self._ranges.clear()
-        self._starts.clear()
+        self.starts.clear()
         self.size_bytes = 0
 
     def _around(self, key: bytes) -> KnownRange | None:
-        if not self._starts[0] <= key < self._ranges[self._starts[-1]].end:
+        if not self.starts[0] <= key < self._ranges[self.starts[-1]].end:
             return None  # As most keys, which are of other tables.
-        known = self._ranges[self._starts[bisect_right(self._starts, key) - 1]]
+        known = self._ranges[self.starts[bisect_right(self.starts, key) - 1]]
         return known if key < known.end else None
 
 

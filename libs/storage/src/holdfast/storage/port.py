@@ -12,7 +12,7 @@ The past can be read as far back as the history is kept, with etcd's bounds: com
 N, after which the oldest revision that can be read is N itself, and a watch may start after N.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -285,7 +285,9 @@ class Transaction(View, Protocol):
 
 
 class Derived(Protocol):
-    """What is kept in memory of durable records, each by the key of the record that it was made of."""
+    """What is kept in memory of durable records, each by the key of the record that it was made of; `kept` has those keys."""
+
+    kept: Container[bytes]
 
     def forget(self, keys: Iterable[bytes]) -> None: ...
 

@@ -237,6 +237,10 @@ class HttpConnection(asyncio.Protocol):
         if self._close_at_s is not None:
             if now_s >= self._close_at_s:
                 self.transport.abort()
+        elif self.transport.is_closing():
+            self._close_at_s = (
+                now_s + self._write_timeout_s()
+            )  # What is unsent waits for a client that does not read.
         elif self.write_paused and now_s - self._write_paused_s > self._write_timeout_s():
             self.transport.abort()
         elif self._phase == IDLE and not self._is_busy:

@@ -29,6 +29,7 @@ UNSENT_BYTES_HIGH: Final = (
 )  # As the transports of asyncio have it, and the protocols were written for.
 UNSENT_BYTES_LOW: Final = 16 << 10
 ACCEPT_PAUSE_S: Final = 0.5
+BACKLOG_TURNS_MAX: Final = 64
 _NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _GONE: Final = (BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
 
@@ -45,6 +46,7 @@ class ReadinessSet:
         loop.add_reader(self._epoll.fileno(), self._turn)
 
     def watch(self, fd: int, mask: int, on_ready: Callable[[int], None]) -> None:
+        """Hang-ups and errors are reported whatever the mask says, and again in each turn: their handler has to end it."""
         self._epoll.register(fd, mask)
         self._ready[fd] = on_ready
 
@@ -52,7 +54,6 @@ class ReadinessSet:
         self._epoll.modify(fd, mask)
 
     def forget(self, fd: int) -> None:
-        """Hang-ups and errors are reported of every member, so a connection that waits for nothing must not be one."""
         del self._ready[fd]
         self._epoll.unregister(fd)
 
@@ -87,30 +88,49 @@ class SocketListener:
         if bound.family != socket.AF_UNIX:
             bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # Accepted sockets inherit it.
         bound.listen(backlog)
-        readiness.watch(bound.fileno(), select.EPOLLIN, self._accept)
+        readiness.watch(bound.fileno(), select.EPOLLIN, self._on_ready)
 
     def close(self) -> None:
-        """Accept no more."""
+        """Accept no more than what has come already: the kernel would reset that."""
         if self._is_closed:
             return
+        for _ in range(BACKLOG_TURNS_MAX):
+            if self._retry is not None or not self._accept():
+                break
         self._is_closed = True
         if self._retry is None:
             self._readiness.forget(self._bound.fileno())
         else:
             self._retry.cancel()
 
-    def _accept(self, mask: int) -> None:
+    def _on_ready(self, mask: int) -> None:
+        self._accept()
+
+    def _accept(self) -> bool:
+        """Whether there may be more."""
         for _ in range(ACCEPTS_PER_TURN_MAX):
             try:
                 fd, _ = self._bound._accept()  # type: ignore[attr-defined]  # `accept` without an object for the socket.
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
+                return False
             except OSError as error:
                 self._failed(error)
-                return
+                return False
+            self._begin(fd)
+        return True
+
+    def _begin(self, fd: int) -> None:
+        transport: SocketTransport | None = None
+        try:
             os.set_blocking(fd, False)
             transport = SocketTransport(self._readiness, fd, self._bound.family, self._protocol_factory())
             transport.begin()
+        except Exception as error:  # noqa: BLE001 (the next connections must come in)
+            _log.error("server.connection.failed", exception=error)
+            if transport is None:
+                os.close(fd)
+            else:
+                transport.abort()
 
     def _failed(self, error: OSError) -> None:
         """Trying again at once would only keep the loop busy: the connection waits in the backlog."""
@@ -123,7 +143,7 @@ class SocketListener:
 
     def _resume(self) -> None:
         self._retry = None
-        self._readiness.watch(self._bound.fileno(), select.EPOLLIN, self._accept)
+        self._readiness.watch(self._bound.fileno(), select.EPOLLIN, self._on_ready)
 
 
 class SocketTransport(asyncio.Transport):
@@ -136,6 +156,7 @@ class SocketTransport(asyncio.Transport):
         "_is_closing",
         "_is_held_up",
         "_is_reading",
+        "_is_watched",
         "_mask",
         "_protocol",
         "_read_bytes",
@@ -143,6 +164,7 @@ class SocketTransport(asyncio.Transport):
         "_sends_eof",
         "_socket",
         "_unsent",
+        "_unsent_from",
     )
 
     def __init__(self, readiness: ReadinessSet, fd: int, family: int, protocol: asyncio.Protocol) -> None:
@@ -151,7 +173,9 @@ class SocketTransport(asyncio.Transport):
         self._family = family
         self._protocol = protocol
         self._socket: socket.socket | None = None
-        self._unsent = b""
+        self._unsent = bytearray()
+        self._unsent_from = 0  # What is before it was sent.
+        self._is_watched = False
         self._mask = 0
         self._read_bytes = READ_BYTES_MIN
         self._is_reading = True
@@ -212,7 +236,7 @@ class SocketTransport(asyncio.Transport):
             self._shut_down()
 
     def get_write_buffer_size(self) -> int:
-        return len(self._unsent)
+        return len(self._unsent) - self._unsent_from
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._is_closing or self._sends_eof or not data:
@@ -229,9 +253,9 @@ class SocketTransport(asyncio.Transport):
                 return
             if sent == len(data):
                 return
-            self._unsent = bytes(data[sent:])
+            self._unsent += memoryview(data)[sent:]
             self._watch()
-        if len(self._unsent) > UNSENT_BYTES_HIGH and not self._is_held_up:
+        if self.get_write_buffer_size() > UNSENT_BYTES_HIGH and not self._is_held_up:
             self._is_held_up = True
             self._protocol.pause_writing()
 
@@ -252,10 +276,11 @@ class SocketTransport(asyncio.Transport):
     def _on_ready(self, mask: int) -> None:
         if mask & select.EPOLLOUT:
             self._send()
-        if mask & ~select.EPOLLOUT and self._fd >= 0 and not self._is_closing:
-            self._read()
-        elif mask & (select.EPOLLERR | select.EPOLLHUP) and self._fd >= 0:
-            self._send()  # It is closing: nothing is read any more, and what is unsent can't be sent.
+        if self._mask & select.EPOLLIN:
+            if mask & ~select.EPOLLOUT:
+                self._read()  # Which meets the error, if there is one.
+        elif mask & (select.EPOLLERR | select.EPOLLHUP):
+            self._lose(None)  # The client is gone, and nothing is read by which that would show.
 
     def _read(self) -> None:
         try:
@@ -281,14 +306,17 @@ class SocketTransport(asyncio.Transport):
 
     def _send(self) -> None:
         try:
-            sent = os.write(self._fd, self._unsent)
+            with memoryview(self._unsent) as unsent:
+                self._unsent_from += os.write(self._fd, unsent[self._unsent_from :])
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self._lose(error)
             return
-        self._unsent = self._unsent[sent:]
-        if self._is_held_up and len(self._unsent) <= UNSENT_BYTES_LOW:
+        if self._unsent_from * 2 > len(self._unsent):  # Moving the rest costs less than what was sent.
+            del self._unsent[: self._unsent_from]
+            self._unsent_from = 0
+        if self._is_held_up and self.get_write_buffer_size() <= UNSENT_BYTES_LOW:
             self._is_held_up = False
             try:
                 self._protocol.resume_writing()
@@ -304,7 +332,7 @@ class SocketTransport(asyncio.Transport):
         self._watch()
 
     def _watch(self) -> None:
-        """Be in the set for what is of interest now, and only then."""
+        """Say what is of interest now; that the client is gone is told of even if nothing is."""
         if self._fd < 0:
             return
         mask = 0
@@ -312,13 +340,10 @@ class SocketTransport(asyncio.Transport):
             mask = select.EPOLLIN
         if self._unsent:
             mask |= select.EPOLLOUT
-        if mask == self._mask:
-            return
-        if not self._mask:
+        if not self._is_watched:
+            self._is_watched = True
             self._readiness.watch(self._fd, mask, self._on_ready)
-        elif not mask:
-            self._readiness.forget(self._fd)
-        else:
+        elif mask != self._mask:
             self._readiness.change(self._fd, mask)
         self._mask = mask
 
@@ -337,7 +362,8 @@ class SocketTransport(asyncio.Transport):
 
     def _lose(self, error: Exception | None) -> None:
         """At once, with all that is unsent."""
-        self._unsent = b""
+        self._unsent = bytearray()
+        self._unsent_from = 0
         self._is_closing = True
         self._end(None if isinstance(error, _GONE) else error)
 
@@ -345,10 +371,11 @@ class SocketTransport(asyncio.Transport):
         fd = self._fd
         if fd < 0:
             return
-        if self._mask:
-            self._mask = 0
-            self._readiness.forget(fd)
         self._fd = -1
+        self._mask = 0
+        if self._is_watched:
+            self._is_watched = False
+            self._readiness.forget(fd)
         if self._socket is not None:
             self._socket.close()
         else:

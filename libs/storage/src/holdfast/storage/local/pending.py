@@ -183,7 +183,7 @@ class PendingBatches:
             latest[key] = (revision, stored)
             keys.append(key)
         self._records.set_all(staged.newest)
-        if self._ranges:
+        if self._ranges.starts:
             self._ranges.staged([(key, kept and kept.record) for key, kept in staged.newest], revision)
         recent = self._recent
         recent.append((revision, keys))

@@ -174,7 +174,10 @@ class LocalStore(LocalReader):
 
     def _apply(self, group: Sequence[PendingBatch]) -> None:
         for derived in self._derived:  # Nothing else runs between this and the write that readers see.
-            derived.forget([change.key for staged in group for change in staged.changes])
+            kept = derived.kept
+            stale = [key for staged in group for key, _, _ in staged.changes if key in kept]
+            if stale:
+                derived.forget(stale)
         try:
             if len(group) == 1 and group[0].prepared is not None:
                 self._engine.write_prepared(group[0].prepared)

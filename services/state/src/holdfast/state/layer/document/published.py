@@ -6,7 +6,7 @@ find, and none is of anything staged.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -37,6 +37,7 @@ class PublishedCache(Generic[T]):
         self._entries_bytes_max = bytes_max - bytes_max // SHARES_MIN
         self._entries: OrderedDict[bytes, Entry[T]] = OrderedDict()
         self._names: dict[bytes, list[bytes]] = {}  # By key.
+        self.kept: Container[bytes] = self._names
         self._missed: set[int] = set()
         self._missed_max = bytes_max // SHARES_MIN // MISSED_BYTES
 
@@ -79,9 +80,8 @@ class PublishedCache(Generic[T]):
     def forget(self, keys: Iterable[bytes]) -> None:
         names = self._names
         for key in keys:
-            if key in names:  # Of most keys of most commits nothing is here.
-                for name in names.pop(key):
-                    self.size_bytes -= self._entries.pop(name).size_bytes
+            for name in names.pop(key, ()):
+                self.size_bytes -= self._entries.pop(name).size_bytes
 
     def forget_all(self) -> None:
         self._entries.clear()
