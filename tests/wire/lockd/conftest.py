@@ -1,10 +1,11 @@
-"""A plane on loopback and a client that speaks lockd's wire: by the express lane, by plain ASGI, through a gateway, to two
-nodes on one store in turns, and to a plane of five services, each once or twice."""
+"""A plane on loopback and a client that speaks lockd's wire: by the express lane, by plain ASGI, through a gateway, over a
+store on disk or on PostgreSQL, to two nodes on one store in turns, and to a plane of five services, each once or twice."""
 
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
@@ -27,6 +28,8 @@ ALWAYS = {
     "nodes": ["test_leases", "test_queue_streams", "test_queue_sending"],
     "split": ["test_queue_sending"],
     "replicas": ["test_queue_sending"],
+    "disk": ["test_queue_sending"],
+    "postgres": [],
 }
 
 
@@ -234,15 +237,22 @@ async def nodes_wire(store_url: str, **settings: Any) -> AsyncIterator[Wire]:
 
 SHARED = {"nodes": nodes_wire, "split": split_wire, "replicas": replicas_wire}
 """Of several processes on one database."""
+LASTING = ("disk", "postgres", *SHARED)
+"""Ways to a store that outlives its processes."""
 
 
-@pytest.fixture(params=["lane", "asgi", "gateway", *SHARED])
-async def wire(request: pytest.FixtureRequest) -> AsyncIterator[Wire]:
+@pytest.fixture(params=["lane", "asgi", "gateway", "disk", "postgres", *SHARED])
+async def wire(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Wire]:
     if request.param in SHARED:
         async with SHARED[request.param](request.getfixturevalue("postgres_url")) as wire:
             yield wire
         return
-    app = with_identity(create_app(GatewaySettings.isolated(store="mem://")))
+    store_url = "mem://"
+    if request.param == "disk":
+        store_url = f"disk://{tmp_path}/store"
+    elif request.param == "postgres":
+        store_url = request.getfixturevalue("postgres_url")
+    app = with_identity(create_app(GatewaySettings.isolated(store=store_url)))
     options = ServeOptions(is_express=request.param != "asgi", drain_grace_s=0)
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(running(app, LOOPBACK, options=options))

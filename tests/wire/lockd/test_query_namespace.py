@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.wire.lockd.conftest import SHARED, Wire
+from tests.wire.lockd.conftest import LASTING, Wire
 from tests.wire.lockd.test_leases import refusal
 from tests.wire.lockd.test_query import keys, publish
 
@@ -14,7 +14,7 @@ UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{1
 @pytest.fixture
 def preferred(request: pytest.FixtureRequest) -> str:
     """The default: in memory a scan, in a store that lasts the index."""
-    return "index" if re.search("|".join(SHARED), request.node.name) else "scan"
+    return "index" if re.search("|".join(LASTING), request.node.name) else "scan"
 
 
 def engines(preferred: str, fallback: str) -> dict[str, object]:
