@@ -15,6 +15,7 @@ from pydantic_core import to_json
 from holdfast.common.errors import InvalidRequest
 from holdfast.common.logging import get_logger
 from holdfast.common.security.principal import ANONYMOUS, Principal
+from holdfast.common.telemetry.metrics import OperationMetrics
 
 Header = tuple[bytes, bytes]
 Headers = list[Header] | bytes
@@ -36,7 +37,8 @@ class Request:
     """One request, complete with its body; header names are lower case, repeated ones stay repeated.
 
     Its principal may be given as a certificate in DER, or as None for the anonymous one. The address of its client may be given
-    as what finds it out: few ask for it.
+    as what finds it out: few ask for it. A handler that knows which operation it is, for which namespace, says so with the
+    moment at which it begins (of `perf_counter`); it is counted with the answer.
     """
 
     __slots__ = (
@@ -48,6 +50,7 @@ class Request:
         "body",
         "correlation_id",
         "method",
+        "operation",
         "path",
         "query_string",
     )
@@ -71,6 +74,7 @@ class Request:
         self._client = client
         self._principal = principal
         self.correlation_id = correlation_id
+        self.operation: tuple[OperationMetrics, str, float] | None = None
         self._first_values: dict[bytes, bytes] | None = None
         self._parameters: dict[str, str] | None = None
 

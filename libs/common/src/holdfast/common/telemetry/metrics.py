@@ -10,9 +10,9 @@ import math
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import accumulate
 from time import perf_counter
-from types import TracebackType
 from typing import Final, Generic, Literal, TypeVar, cast
 
 from holdfast.common.errors import HoldfastError
@@ -123,30 +123,31 @@ class Family(Generic[Child]):
         self.callback: Callback | None = None
         self._new_child: Callable[[], Child] = new_child
         self._on_overflow = on_overflow
-        self._children: dict[tuple[str, ...], Child] = {}
+        self.known: dict[tuple[str, ...], Child] = {}
+        """The children by their label values."""
 
     def labels(self, *values: str) -> Child:
         """The child of these label values, in the order the names were declared."""
-        child = self._children.get(values)
+        child = self.known.get(values)
         return child if child is not None else self._add(values)
 
     def _add(self, values: tuple[str, ...]) -> Child:
         if len(values) != len(self.label_names):
             raise ValueError(f"metric {self.name} has labels {self.label_names}, not {values}")
-        if len(self._children) >= LABEL_SETS_MAX:
+        if len(self.known) >= LABEL_SETS_MAX:
             # A client that invents names must not fill the memory: from here on they share one set.
             self._on_overflow(self.name)
             values = (OTHER,) * len(values)
-        return self._children.setdefault(values, self._new_child())
+        return self.known.setdefault(values, self._new_child())
 
     def children(self) -> list[tuple[tuple[str, ...], Child]]:
         """All label sets and their children at this moment."""
-        return list(self._children.items())
+        return list(self.known.items())
 
     def keep_only(self, label_sets: Collection[tuple[str, ...]]) -> None:
         """Forget every label set but these: what a callback no longer reports is gone, not frozen."""
-        for values in self._children.keys() - set(label_sets):
-            del self._children[values]
+        for values in self.known.keys() - set(label_sets):
+            del self.known[values]
 
 
 AnyFamily = Family[Counter] | Family[Gauge] | Family[Histogram]
@@ -322,19 +323,15 @@ FAILED = "failed"
 class OperationMetrics:
     """`holdfast.lease.acquire` counts calls by namespace and result, `….duration_ms` times them."""
 
-    __slots__ = ("_calls", "_duration")
+    __slots__ = ("calls", "duration")
 
     def __init__(self, registry: Registry, name: str, help_text: str) -> None:
-        self._calls = registry.counter(name, help_text, ("namespace", "result"))
-        self._duration = registry.histogram(f"{name}.duration_ms", f"{help_text} Time.", unit="ms")
-
-    def observed(self, namespace: str) -> "Observation":
-        """A block that is one call."""
-        return Observation(self, namespace)
+        self.calls = registry.counter(name, help_text, ("namespace", "result"))
+        self.duration = registry.histogram(f"{name}.duration_ms", f"{help_text} Time.", unit="ms").labels()
 
     def count(self, namespace: str, result: str, duration_s: float) -> None:
-        self._calls.labels(namespace, result).value += 1
-        self._duration.labels().observe(duration_s * 1000)
+        self.calls.labels(namespace, result).value += 1
+        self.duration.observe(duration_s * 1000)
 
 
 class Timing:
@@ -345,32 +342,16 @@ class Timing:
     def __init__(self, registry: Registry, name: str, help_text: str) -> None:
         self._duration = registry.histogram(f"{name}.duration_ms", help_text, ("result",), unit="ms")
 
-    def observed(self) -> "Observation":
-        """A block that is timed."""
-        return Observation(self, "")
-
-    def count(self, namespace: str, result: str, duration_s: float) -> None:
-        self._duration.labels(result).observe(duration_s * 1000)
-
-
-class Observation:
-    """One call: its result is `ok`, or the code of the error that it ends with."""
-
-    __slots__ = ("_metrics", "_namespace", "_started_s")
-
-    def __init__(self, metrics: OperationMetrics | Timing, namespace: str) -> None:
-        self._metrics = metrics
-        self._namespace = namespace
-
-    def __enter__(self) -> None:
-        self._started_s = perf_counter()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        result = OK
-        if isinstance(error, HoldfastError):
+    @contextmanager
+    def observed(self) -> Iterator[None]:
+        """A block that is timed: its result is `ok`, or the code of the error that it ends with."""
+        began_s = perf_counter()
+        result = FAILED
+        try:
+            yield
+            result = OK
+        except HoldfastError as error:
             result = error.code
-        elif error is not None:
-            result = FAILED  # Also a client that hung up: it got no answer.
-        self._metrics.count(self._namespace, result, perf_counter() - self._started_s)
+            raise
+        finally:
+            self._duration.labels(result).observe((perf_counter() - began_s) * 1000)

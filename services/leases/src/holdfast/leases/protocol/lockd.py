@@ -197,12 +197,12 @@ class LeaseRoutes:
             _joined_txn(body.txn_id or request.header(b"x-txn-id") or ""),
             bool(body.if_not_exists),
         )
-        with self._metrics.acquire.observed(namespace):
-            try:
-                grant = await self.service.acquire(params)
-            except Draining:
-                self._drain.refuse_new_work()
-                raise
+        request.operation = self._metrics.acquire, namespace, perf_counter()
+        try:
+            grant = await self.service.acquire(params)
+        except Draining:
+            self._drain.refuse_new_work()
+            raise
         answer = {
             "namespace": namespace,
             "lease_id": grant.lease_id,
@@ -232,8 +232,8 @@ class LeaseRoutes:
         assert isinstance(parsed, KeepaliveRequest)
         member = self._member(request, parsed)
         renewal = self._renewal(member, parsed, token, request.header(b"x-txn-id") or parsed.txn_id)
-        with self._metrics.keepalive.observed(member.namespace):
-            expires_at_unix = await self.service.keepalive(*renewal)
+        request.operation = self._metrics.keepalive, member.namespace, perf_counter()
+        expires_at_unix = await self.service.keepalive(*renewal)
         return json_answer({"expires_at_unix": expires_at_unix}, headers=[_token_header(token)])
 
     async def keepalive_batch(self, request: Request, body: None) -> Answer:
@@ -286,8 +286,8 @@ class LeaseRoutes:
         if not parsed.txn_id:
             raise MissingTxn("transaction id required")
         decision = Decision.ROLLBACK if parsed.rollback else Decision.COMMIT
-        with self._metrics.release.observed(member.namespace):
-            await self.service.release(member, Claim(parsed.lease_id, token, parsed.txn_id), decision)
+        request.operation = self._metrics.release, member.namespace, perf_counter()
+        await self.service.release(member, Claim(parsed.lease_id, token, parsed.txn_id), decision)
         return json_answer({"released": True})
 
     async def describe(self, request: Request, body: None) -> Answer:

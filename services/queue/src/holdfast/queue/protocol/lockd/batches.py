@@ -1,6 +1,7 @@
 """HTTP in, service call, HTTP out: many messages in one call, which the original does not have."""
 
 from collections.abc import AsyncIterator
+from time import perf_counter
 
 from pydantic_core import from_json
 
@@ -116,8 +117,8 @@ class BatchRoutes:
             return enqueue_order(request, meta_of(text), self._namespace_default)
 
         arrivals = await take_batch(self.service, boundary, pieces, order_of)
-        with self._metrics.enqueue.observed(arrivals[0][0].address.namespace):
-            messages = await self.service.arrivals.enqueue(arrivals)
+        request.operation = self._metrics.enqueue, arrivals[0][0].address.namespace, perf_counter()
+        messages = await self.service.arrivals.enqueue(arrivals)
         told = b",".join([enqueued_json(message) for message in messages])
         text = b'{"messages":[%b],"correlation_id":%b}\n'
         correlation_id = json_answer(request.correlation_id).body.strip()
@@ -125,7 +126,7 @@ class BatchRoutes:
 
     async def dequeue(self, request: Request, body: DequeueRequest | None) -> AnyAnswer:
         order = dequeue_order(request, body, self._namespace_default, count_max=BATCH_MAX)
-        return delivered(self.service, await self._single.taken(order))
+        return delivered(self.service, await self._single.taken(request, order))
 
     async def ack(self, request: Request, body: AckBatchRequest) -> Answer:
         resolved = body.messages or []
@@ -135,8 +136,9 @@ class BatchRoutes:
             raise BatchTooLarge(f"a batch has at most {BATCH_MAX} messages")
         found = [self._claim(request, body, one) for one in resolved]
         claims = [claim for claim in found if isinstance(claim, LeaseClaim)]
-        with self._metrics.ack.observed(claims[0].address.namespace if claims else self._namespace_default):
-            outcomes = iter(await self.service.ack_many(claims))
+        namespace = claims[0].address.namespace if claims else self._namespace_default
+        request.operation = self._metrics.ack, namespace, perf_counter()
+        outcomes = iter(await self.service.ack_many(claims))
         results = [
             _result(one, next(outcomes) if isinstance(claim, LeaseClaim) else claim)
             for one, claim in zip(resolved, found, strict=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from functools import partial
+from time import perf_counter
 from typing import Final
 
 from pydantic_core import from_json
@@ -239,9 +240,9 @@ class MessageRoutes:
         if parts is None:
             return await self.enqueue_stream(request, pieces_of(request.body))
         order = self._order(request, parts[0])
-        with self._metrics.enqueue.observed(order.address.namespace):
-            content = await self.service.arrivals.content_of(order.address, parts[1])
-            (message,) = await self.service.arrivals.enqueue([(order, content)])
+        request.operation = self._metrics.enqueue, order.address.namespace, perf_counter()
+        content = await self.service.arrivals.content_of(order.address, parts[1])
+        (message,) = await self.service.arrivals.enqueue([(order, content)])
         return Answer(200, enqueued_json(message) + b"\n", JSON_HEADERS)
 
     async def enqueue_stream(self, request: Request, pieces: AsyncIterator[bytes]) -> Answer:
@@ -249,8 +250,8 @@ class MessageRoutes:
         order, content = await take_message(
             self.service, boundary, pieces, lambda text: self._order(request, text)
         )
-        with self._metrics.enqueue.observed(order.address.namespace):
-            (message,) = await self.service.arrivals.enqueue([(order, content)])
+        request.operation = self._metrics.enqueue, order.address.namespace, perf_counter()
+        (message,) = await self.service.arrivals.enqueue([(order, content)])
         return Answer(200, enqueued_json(message) + b"\n", JSON_HEADERS)
 
     def _order(self, request: Request, meta: bytes) -> EnqueueOrder:
@@ -258,26 +259,26 @@ class MessageRoutes:
 
     async def dequeue(self, request: Request, body: DequeueRequest | None) -> AnyAnswer:
         order = dequeue_order(request, body, self._namespace_default, count_max=self._dequeue_count_max)
-        return delivered(self.service, await self.taken(order))
+        return delivered(self.service, await self.taken(request, order))
 
     async def dequeue_with_state(self, request: Request, body: DequeueRequest | None) -> AnyAnswer:
         order = dequeue_order(request, body, self._namespace_default, count_max=1, with_state=True)
-        return delivered(self.service, await self.taken(order))
+        return delivered(self.service, await self.taken(request, order))
 
-    async def taken(self, order: DequeueOrder) -> list[Delivery]:
+    async def taken(self, request: Request, order: DequeueOrder) -> list[Delivery]:
         """The deliveries of a dequeue, or what its caller is told instead."""
-        with self._metrics.dequeue.observed(order.address.namespace):
+        request.operation = self._metrics.dequeue, order.address.namespace, perf_counter()
+        self._drain.refuse_new_work()
+        try:
+            if order.wait_s == 0:
+                deliveries = await self.service.dequeue(order)
+            else:
+                deliveries = await self._waits.until_drain(self.service.dequeue(order))
+        except NoMessages:
+            raise _nothing(order) from None
+        except Draining:
             self._drain.refuse_new_work()
-            try:
-                if order.wait_s == 0:
-                    deliveries = await self.service.dequeue(order)
-                else:
-                    deliveries = await self._waits.until_drain(self.service.dequeue(order))
-            except NoMessages:
-                raise _nothing(order) from None
-            except Draining:
-                self._drain.refuse_new_work()
-                raise
+            raise
         self._metrics.delivered(deliveries)
         return deliveries
 
@@ -293,22 +294,22 @@ class MessageRoutes:
         order = dequeue_order(
             request, body, self._namespace_default, count_max=PREFETCH_MAX, with_state=with_state
         )
-        with self._metrics.dequeue.observed(order.address.namespace):
+        request.operation = self._metrics.dequeue, order.address.namespace, perf_counter()
+        self._drain.refuse_new_work()
+        try:
+            return await subscription_answer(
+                self.service, self.service.subscribe(order), self._waits, self._metrics.delivered
+            )
+        except NoMessages:
+            raise _nothing(order) from None
+        except Draining:
             self._drain.refuse_new_work()
-            try:
-                return await subscription_answer(
-                    self.service, self.service.subscribe(order), self._waits, self._metrics.delivered
-                )
-            except NoMessages:
-                raise _nothing(order) from None
-            except Draining:
-                self._drain.refuse_new_work()
-                raise
+            raise
 
     async def ack(self, request: Request, body: AckRequest) -> Answer:
         claim = claim_of(request, body, body, self._namespace_default, needs_etag=False)
-        with self._metrics.ack.observed(claim.address.namespace):
-            acked = await self.service.ack(claim)
+        request.operation = self._metrics.ack, claim.address.namespace, perf_counter()
+        acked = await self.service.ack(claim)
         return _identified(
             {"acked": True, "correlation_id": acked.correlation_id or request.correlation_id}, request
         )
@@ -320,15 +321,15 @@ class MessageRoutes:
             b"" if body.last_error is None else json_text(body.last_error, "last_error", LAST_ERROR_BYTES_MAX)
         )
         order = NackOrder(claim, seconds(body.delay_seconds), intent, last_error)
-        with self._metrics.nack.observed(claim.address.namespace):
-            requeued = await self.service.nack(order)
+        request.operation = self._metrics.nack, claim.address.namespace, perf_counter()
+        requeued = await self.service.nack(order)
         return _identified({"requeued": True, **requeued._asdict()}, request)
 
     async def extend(self, request: Request, body: ExtendRequest) -> Answer:
         claim = claim_of(request, body, body, self._namespace_default, needs_etag=True)
         order = ExtendOrder(claim, seconds(body.extend_by_seconds))
-        with self._metrics.extend.observed(claim.address.namespace):
-            extended = await self.service.extend(order)
+        request.operation = self._metrics.extend, claim.address.namespace, perf_counter()
+        extended = await self.service.extend(order)
         answer: dict[str, object] = {
             "lease_expires_at_unix": extended.lease_expires_at_s,
             "visibility_timeout_seconds": extended.visibility_s,

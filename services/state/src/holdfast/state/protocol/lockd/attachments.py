@@ -1,6 +1,7 @@
 """HTTP in, service call, HTTP out: attachments."""
 
 from collections.abc import AsyncIterator
+from time import perf_counter
 
 from holdfast.common.express.message import Answer, AnyAnswer, Header, Request, StreamAnswer, json_answer
 from holdfast.common.fields import MissingLease, fencing_token, is_true, key_of, namespace_of
@@ -152,8 +153,8 @@ class AttachmentRoutes:
         member = member_of(request, self._namespace_default)
         claim = claim_of(request)
         upload = upload_of(request, texts, name)
-        with self._metrics.attach.observed(member.namespace):
-            attached = await self.service.put(member, claim, upload, pieces)
+        request.operation = self._metrics.attach, member.namespace, perf_counter()
+        attached = await self.service.put(member, claim, upload, pieces)
         self._metrics.attached_bytes.inc(0 if attached.is_noop else attached.named.attachment.size_bytes)
         answer = {
             "attachment": info(attached.named),
@@ -168,8 +169,8 @@ class AttachmentRoutes:
     async def list(self, request: Request, body: None) -> Answer:
         spelled = spelled_of(request)
         member, claim, _ = self._reader(request, needs_selector=False)
-        with self._metrics.list.observed(member.namespace):
-            seen = await self.service.list(member, claim)
+        request.operation = self._metrics.list, member.namespace, perf_counter()
+        seen = await self.service.list(member, claim)
         self._metrics.listed_items.inc(len(seen))
         return json_answer(
             {"namespace": member.namespace, "key": spelled, "attachments": [info(named) for named in seen]}
@@ -178,8 +179,8 @@ class AttachmentRoutes:
     async def get(self, request: Request, body: None) -> AnyAnswer:
         spelled_of(request)
         member, claim, selector = self._reader(request, needs_selector=True)
-        with self._metrics.retrieve.observed(member.namespace):
-            download = await self.service.get(member, claim, selector)
+        request.operation = self._metrics.retrieve, member.namespace, perf_counter()
+        download = await self.service.get(member, claim, selector)
         headers = download_headers(download.named)
         attachment = download.named.attachment
         self._metrics.retrieved_bytes.inc(attachment.size_bytes)
@@ -193,8 +194,8 @@ class AttachmentRoutes:
         selector = selector_of(texts_of(request))
         member = member_of(request, self._namespace_default)
         claim = claim_of(request)
-        with self._metrics.delete.observed(member.namespace):
-            was_there, version = await self.service.delete(member, claim, selector)
+        request.operation = self._metrics.delete, member.namespace, perf_counter()
+        was_there, version = await self.service.delete(member, claim, selector)
         return json_answer(
             {"deleted": was_there, "version": version}, headers=[*_version(version), _token(claim)]
         )
@@ -202,8 +203,8 @@ class AttachmentRoutes:
     async def delete_all(self, request: Request, body: None) -> Answer:
         member = member_of(request, self._namespace_default)
         claim = claim_of(request)
-        with self._metrics.delete_all.observed(member.namespace):
-            count, version = await self.service.delete_all(member, claim)
+        request.operation = self._metrics.delete_all, member.namespace, perf_counter()
+        count, version = await self.service.delete_all(member, claim)
         self._metrics.deleted_items.inc(count)
         return json_answer(
             {"deleted": count, "version": version}, headers=[*_version(version), _token(claim)]

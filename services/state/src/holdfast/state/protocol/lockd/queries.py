@@ -1,5 +1,7 @@
 """HTTP in, service call, HTTP out: queries, and the flush of an index that is always current."""
 
+from time import perf_counter
+
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import to_json
 
@@ -130,8 +132,8 @@ class QueryRoutes:
 
     async def query(self, request: Request, body: None) -> AnyAnswer:
         asked = read_query(request, self._namespace_default)
-        with self._metrics.query.observed(asked.namespace):
-            page = await self.service.page(asked)
+        request.operation = self._metrics.query, asked.namespace, perf_counter()
+        page = await self.service.page(asked)
         if not page.query.returns_documents:
             return _keys(page)
         headers: list[Header] = [
