@@ -378,8 +378,8 @@ async def test_a_lease_that_is_over_is_refused_and_its_message_stays(wire: Wire)
     await until_available(wire, "orders")
 
     expired = [await wire.post(path, taken.settle()) for path in SETTLEMENTS]
-    # The clock of another node may be a moment behind.
-    again = await dequeue(wire, "orders", block_seconds=5)
+    # The clock of another node may be a moment behind, so it waits.
+    again = await dequeue(wire, "orders", wait_seconds=5)
     stale = [await wire.post(path, taken.settle()) for path in SETTLEMENTS]
 
     assert [refusal(answer) for answer in expired] == [(403, "lease_expired")] * 3
