@@ -132,7 +132,24 @@ async def exchange(wire: Wire, request: bytes) -> tuple[bytes, bytes]:
 
 async def until_available(wire: Wire, queue: str, *, is_available: bool = True) -> None:
     """Return when the queue has, or has not, something to deliver."""
+    await _until(wire, queue, is_available)
+
+
+async def until_redeliverable(wire: Wire, queue: str) -> None:
+    """Return when the queue, having nothing to deliver, has something again.
+
+    Another node may not have heard of the delivery yet, and calls the message available until it does.
+    """
+    await _until(wire, queue, False, True)
+
+
+async def _until(wire: Wire, queue: str, *availability: bool) -> None:
+    """Return when one watch has told of each in turn."""
+    awaited = list(availability)
     async with wire.stream("/v1/queue/watch", {"queue": queue}) as events:
         async for line in events.aiter_lines():
-            if line.startswith("data: ") and json.loads(line[6:])["available"] is is_available:
-                return
+            if line.startswith("data: ") and json.loads(line[6:])["available"] is awaited[0]:
+                awaited.pop(0)
+                if not awaited:
+                    return
+    raise AssertionError(f"the watch ended before it told {awaited}")

@@ -16,7 +16,7 @@ from tests.wire.lockd.queue_wire import (
     enqueue,
     message_body,
     take,
-    until_available,
+    until_redeliverable,
 )
 from tests.wire.lockd.test_leases import OTHER_XID, XID, refusal
 
@@ -375,7 +375,7 @@ async def test_a_message_that_nobody_holds_is_not_settled(wire: Wire) -> None:
 async def test_a_lease_that_is_over_is_refused_and_its_message_stays(wire: Wire) -> None:
     await enqueue(wire, "orders")
     taken = await dequeue(wire, "orders", visibility_timeout_seconds=1)
-    await until_available(wire, "orders")
+    await until_redeliverable(wire, "orders")
 
     expired = [await wire.post(path, taken.settle()) for path in SETTLEMENTS]
     # The clock of another node may be a moment behind, so it waits.

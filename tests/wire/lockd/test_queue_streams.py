@@ -24,7 +24,6 @@ from tests.wire.lockd.queue_wire import (
     enqueue,
     raw,
     take,
-    until_available,
 )
 from tests.wire.lockd.test_leases import refusal
 
@@ -195,8 +194,7 @@ async def test_a_message_that_was_not_sent_whole_is_given_back_at_once(wire: Wir
     async with raw(wire, request(path)) as answer:
         await answer.head()
 
-    await until_available(wire, "orders")
-    again = await dequeue(wire, "orders")
+    again = await dequeue(wire, "orders", wait_seconds=5)
 
     assert again.payload == LARGE * 40
     assert "failure_attempts" not in again.message
