@@ -1,11 +1,13 @@
 """Leases, documents, their index and decisions together: rules called directly, without a loop, against a plain model."""
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from typing import Any, cast
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -19,6 +21,7 @@ from holdfast.leases.layer.records import LEASES, held_range, held_txn_of, membe
 from holdfast.leases.layer.records_pb2 import Lease
 from holdfast.leases.layer.rules import Ids
 from holdfast.state.layer.document import rules as document_rules
+from holdfast.state.layer.document import staging
 from holdfast.state.layer.document.service import StateService
 from holdfast.state.layer.document.staging import ANYTHING
 from holdfast.state.layer.index.terms import Terms
@@ -89,6 +92,7 @@ class LayersMachine(RuleBasedStateMachine):
         self.committed: dict[Member, dict[str, int]] = {}
         self.versions: dict[Member, int] = dict.fromkeys(KEYS, 0)
         self.pending: dict[str, int] = {}  # Transactions that were named, and when their time is over.
+        self.ended: list[tuple[str, Decision, list[Member]]] = []
 
     # -- steps
 
@@ -228,6 +232,17 @@ class LayersMachine(RuleBasedStateMachine):
             is_over = held.expires_at_ms <= now_ms
             assert set(freed) == self.end(held, Decision.ROLLBACK if is_over else decision)
 
+    @precondition(lambda self: self.ended)
+    @rule(data=st.data())
+    def apply_again(self, data: st.DataObject) -> None:
+        """A decision whose answer was lost comes twice: nothing of what came after it may change."""
+        self.repeat(data.draw(st.sampled_from(self.ended)))
+
+    def repeat(self, ended: tuple[str, Decision, list[Member]]) -> None:
+        txn_id, decision, ended_members = ended
+        now_ms = self.clock.now_ms()
+        self.store.run(lambda tx: self.coordinator.end(tx, txn_id, decision, ended_members, now_ms))
+
     @rule(member=members, document=documents)
     def publish(self, member: Member, document: dict[str, int]) -> None:
         """A whole cycle: documents are overwritten often, which single steps seldom come to."""
@@ -288,6 +303,7 @@ class LayersMachine(RuleBasedStateMachine):
             else:
                 self.committed[member] = one.staged
         self.pending.pop(held.txn_id, None)
+        self.ended.append((held.txn_id, decision, sorted(ended)))
         return ended
 
     # -- what always holds
@@ -313,7 +329,7 @@ class LayersMachine(RuleBasedStateMachine):
         assert listed == {(held.txn_id, member) for member, held in self.held.items()}
 
     @invariant()
-    def documents_and_stages_are_those_of_the_model(self) -> None:
+    def documents_are_those_of_the_model(self) -> None:
         if not hasattr(self, "store"):
             return
         for member in KEYS:
@@ -323,6 +339,11 @@ class LayersMachine(RuleBasedStateMachine):
             shown = json.loads(document.content.inline) if document is not None and is_there else None
             assert shown == self.committed.get(member)
             assert (0 if document is None else document.version) == self.versions[member]
+
+    @invariant()
+    def stages_are_those_of_the_model(self) -> None:
+        if not hasattr(self, "store"):
+            return
         start, end = STAGES.bounds()
         staged = sum(start <= key < end for key in self.store.records)
         assert staged == sum(held.staged_version > 0 for held in self.held.values())
@@ -349,3 +370,79 @@ class LayersMachine(RuleBasedStateMachine):
 
 LayersMachine.TestCase.settings = settings(deadline=None)
 TestLayers = LayersMachine.TestCase
+
+
+# -- the checks can fail
+
+
+def walk() -> None:
+    """A decision that is applied a second time, after the next holder of its key has staged and published."""
+    machine = LayersMachine()
+    (key, *_) = KEYS
+
+    def repeat_all() -> None:
+        for ended in reversed(machine.ended):
+            machine.repeat(ended)
+
+    steps: list[Callable[[], None]] = [
+        machine.begin,
+        lambda: machine.publish(key, {"x": 1}),
+        lambda: machine.acquire(key, 10, None),
+        repeat_all,
+        lambda: machine.update(key, {"x": 2}, is_stale=False),
+        repeat_all,
+        lambda: machine.release(key, Decision.COMMIT, ""),
+        repeat_all,
+    ]
+    for step in steps:
+        step()
+        machine.leases_are_those_of_the_model()
+        machine.what_is_held_is_listed_under_its_transaction()
+        machine.documents_are_those_of_the_model()
+
+
+def test_a_walk_in_which_decisions_come_twice_agrees_with_the_model() -> None:
+    walk()
+
+
+def _ends_any_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases end without a look at whose they are."""
+    apply = rules.apply
+
+    def again(tx: Transaction, txn_id: str, members: Sequence[Member], now_ms: int) -> None:
+        for member in members:
+            lease = LEASES.get(tx, *member)
+            apply(tx, txn_id if lease is None else lease.txn_id, [member], now_ms)
+
+    monkeypatch.setattr(rules, "apply", again)
+
+
+def _publishes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was staged stays, so the second application publishes it over what is newer."""
+    monkeypatch.setattr(STAGES, "delete", lambda *_, **__: None)
+
+
+def _counts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each application of a commit makes a version, whether anything is staged or not."""
+    apply = staging.apply
+
+    def again(
+        tx: Transaction, txn_id: str, decision: Decision, members: Sequence[Member], now_ms: int, index: Any
+    ) -> None:
+        apply(tx, txn_id, decision, members, now_ms, index)
+        for member in members:
+            if decision is Decision.COMMIT and (document := DOCUMENTS.get(tx, *member)) is not None:
+                document.version += 1
+                DOCUMENTS.put(tx, document, *member)
+
+    monkeypatch.setattr(staging, "apply", again)
+
+
+@pytest.mark.parametrize("mutant", [_ends_any_lease, _publishes_again, _counts_again])
+def test_a_decision_that_is_applied_twice_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, mutant: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    mutant(monkeypatch)
+
+    with pytest.raises(AssertionError):
+        walk()
