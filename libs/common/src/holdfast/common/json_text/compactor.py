@@ -14,7 +14,7 @@ import re
 from typing import Final
 
 from holdfast.common.errors import InvalidBody
-from holdfast.common.json_text.bulk import compact_items
+from holdfast.common.json_text import bulk, completed
 from holdfast.common.json_text.grammar import match_begun_token, match_token, match_white_space
 from holdfast.common.json_text.white_space import without_white_space
 
@@ -53,7 +53,17 @@ _BEFORE: Final = {
     _COLON: b'0,"',
     _AFTER_ELEMENT: b"0",
     _AFTER_MEMBER: b"0",
-    _END: b"0",
+}
+# How a container is opened and gone on with, until the same is expected.
+_BEGUN: Final = {
+    ord("["): {_VALUE: b"[0,", _FIRST_ELEMENT: b"[", _AFTER_ELEMENT: b"[0"},
+    ord("{"): {
+        _VALUE: b'{"":',
+        _FIRST_KEY: b"{",
+        _KEY: b'{"":0,',
+        _COLON: b'{""',
+        _AFTER_MEMBER: b'{"":0',
+    },
 }
 _OPENING: Final = {ord("["): _FIRST_ELEMENT, ord("{"): _FIRST_KEY}
 _CLOSING: Final = frozenset(b"]}")
@@ -110,13 +120,20 @@ class Compactor:
 
     def _compact_items(self, text: bytes) -> tuple[bytes, int]:
         """Take as much of the text as can be taken at once; the rest goes token by token."""
+        if self._expected is _END:
+            return b"", 0
+        begun = _BEGUN[self._open[-1]][self._expected] if self._open else b""
+        taken = completed.compact_items(text, begun, self._open)
+        if taken is not None:
+            self._expected = _NEXT[self._open[-1]]
+            return taken
         opened = bytearray(self._open)
         before = _BEFORE[self._expected]
         if self._expected is _VALUE:
             before = b"" if not opened else b"0," if opened[-1] == ord("[") else b'":'
         elif self._expected in (_FIRST_ELEMENT, _FIRST_KEY):
             opened.pop()  # Opened once more by `before`.
-        taken = compact_items(text, before, opened, DEPTH_MAX)
+        taken = bulk.compact_items(text, before, opened, DEPTH_MAX)
         if taken is None:
             return b"", 0
         self._open = opened

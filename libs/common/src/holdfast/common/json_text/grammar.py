@@ -16,25 +16,6 @@ _DIGITS: Final = rb"-?+(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+"
 _NUMBER: Final = rb"%b(?=[ \t\n\r,\]}])" % _DIGITS
 _SCALAR: Final = rb"%b|%b|true|false|null" % (_STRING, _NUMBER)
 
-_LEVELS: Final = 4
-
-
-def _value(levels: int, ws: bytes) -> bytes:
-    """A value whose containers nest a little deeper than `levels`: a pattern cannot nest without end.
-
-    `ws` stands wherever white space may.
-    """
-    inner = _value(levels - 1, ws) if levels > 1 else rb"(?:%b|\[%b\]|\{%b\})" % (_SCALAR, ws, ws)
-    # A comma is taken only with the promise of another item, so that one copy of `inner` does for all items.
-    array = rb"\[%b(?:%b%b(?:,%b(?!\])|(?=\])))*+\]" % (ws, inner, ws, ws)
-    member = rb"%b%b:%b%b" % (_STRING, ws, ws, inner)
-    record = rb'\{%b(?:%b%b(?:,%b(?=")|(?=\})))*+\}' % (ws, member, ws, ws)
-    return rb"(?:%b|%b|%b)" % (_SCALAR, array, record)
-
-
-match_tight_document = re.compile(rb"%b(%b)%b\Z" % (_WS, _value(_LEVELS, b""), _WS)).match
-"""A whole document in group 1, which has no white space outside its strings."""
-
 match_items = re.compile(
     rb'(?:(?:":)?+(?:\[|\{":)*+(?:"|%b|true|false|null|\[\]|\{\})[\]}]*+,)*+' % _DIGITS
 ).match
