@@ -12,7 +12,7 @@ OPENED_MAX: Final = 200
 """Each piece opens them anew."""
 _COMMA_TRIES: Final = 8
 
-_NO_SKELETON: Final = bytes(set(range(256)) - set(b'[]{}"'))
+_NO_SKELETON: Final = bytes(set(range(256)) - set(b'[]{}",'))
 _OUTER: Final = {ord("["): b"[", ord("{"): b'{"":'}
 _FILLER: Final = {ord("["): b",0", ord("{"): b',"":0'}
 _CLOSING: Final = {ord("["): b"]", ord("{"): b"}"}
@@ -35,45 +35,48 @@ def compact_items(text: bytes, begun: bytes, opened: bytearray) -> tuple[bytes, 
     """
     if len(opened) > OPENED_MAX:
         return None
-    bare = _without_escapes(text)
-    end = _last_comma(bare)
-    if end < 0:
+    skeleton = _without_escapes(text).translate(None, _NO_SKELETON)
+    last = _last_comma(skeleton)
+    if last < 0:
         return None
-    left_open = _left_open(bare[:end], opened)
+    end = len(text)
+    for _ in range(skeleton.count(b",", last)):
+        end = text.rindex(b",", 0, end)
+    left_open = _left_open(skeleton[:last], opened)
     if not left_open:
         return None
     before = b"".join([_OUTER[container] for container in opened[:-1]]) + begun
     filler = _FILLER[left_open[-1]]
     after = filler + b"".join([_CLOSING[container] for container in reversed(left_open)])
-    tight = compacted(before + text[:end] + after)
+    tight = compacted(b"".join([before, memoryview(text)[:end], after]))
     if tight is None:
         return None
     opened[:] = left_open
     return tight[len(before) : len(tight) - len(after) + 1], end + 1
 
 
-def _last_comma(bare: bytes) -> int:
+def _last_comma(skeleton: bytes) -> int:
     """Where the last comma outside of strings stands; -1 if a few looks do not find it."""
-    end = len(bare)
+    end = len(skeleton)
     for _ in range(_COMMA_TRIES):
-        at = bare.rfind(b",", 0, end)
-        if at < 0 or bare.count(b'"', 0, at) % 2 == 0:
+        at = skeleton.rfind(b",", 0, end)
+        if at < 0 or skeleton.count(b'"', 0, at) % 2 == 0:
             return at
-        end = bare.rfind(b'"', 0, at)
+        end = skeleton.rfind(b'"', 0, at)
     return -1
 
 
-def _left_open(bare: bytes, opened: bytearray) -> bytearray | None:
+def _left_open(skeleton: bytes, opened: bytearray) -> bytearray | None:
     """The containers that are open after this; None if they do not pair."""
-    skeleton = bare.translate(None, _NO_SKELETON).replace(b'""', b"")
-    if b'"' in skeleton:  # There are brackets within strings.
-        skeleton = b"".join(bare.split(b'"')[::2]).translate(None, _NO_SKELETON)
-    size = 2 * len(skeleton)
-    while len(skeleton) * 4 < size * 3:
-        size = len(skeleton)
-        skeleton = skeleton.replace(b"[]", b"").replace(b"{}", b"")
+    brackets = skeleton.translate(None, b",").replace(b'""', b"")
+    if b'"' in brackets:  # There are brackets within strings.
+        brackets = b"".join(skeleton.split(b'"')[::2]).translate(None, b",")
+    size = 2 * len(brackets)
+    while len(brackets) * 4 < size * 3:
+        size = len(brackets)
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
     left_open = bytearray(opened)
-    for bracket in skeleton:
+    for bracket in brackets:
         if bracket in _OUTER:
             left_open.append(bracket)
         elif not left_open or left_open.pop() != _OPENING[bracket]:
