@@ -60,6 +60,7 @@ class HttpConnection(asyncio.Protocol):
         "_running",
         "_since_s",
         "_unparsed",
+        "_unparsed_from",
         "_worker",
         "_writable",
         "_write_paused_s",
@@ -103,6 +104,7 @@ class HttpConnection(asyncio.Protocol):
         self._running: RequestResponseCycle | None = None
         self._queue: deque[Job | RequestResponseCycle] = deque()
         self._unparsed = b""
+        self._unparsed_from = 0
         self._refusal: HoldfastError | None = None
         self._route: Route | None = None
         self._body: bytes | bytearray = b""

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from urllib.parse import unquote
 
 import httptools
-from uvicorn._types import ASGI3Application, ASGISendEvent, HTTPScope
+from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent, HTTPScope
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.protocols.utils import get_local_addr
@@ -28,7 +28,24 @@ class Cycle(RequestResponseCycle):
     """
 
     linger: Callable[[], None]
+    pieces: list[bytes]
+    """Of the body, until the application takes them; uvicorn copies each of them twice."""
+    waiting_bytes = 0
     _ends_with_connection = False
+
+    async def receive(self) -> ASGIReceiveEvent:
+        if self.waiting_for_100_continue and not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.waiting_for_100_continue = False
+        if not self.disconnected and not self.response_complete:
+            self.flow.resume_reading()
+            await self.message_event.wait()
+            self.message_event.clear()
+        if self.disconnected or self.response_complete:
+            return {"type": "http.disconnect"}
+        body = self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+        self.pieces, self.waiting_bytes = [], 0
+        return {"type": "http.request", "body": body, "more_body": self.more_body}
 
     async def send(self, message: ASGISendEvent) -> None:
         if self.scope["http_version"] == "1.0":
@@ -80,6 +97,7 @@ class AsgiConnection(HttpConnection):
             on_response=self.on_response_complete,
         )
         cycle.linger = self._on_early_response
+        cycle.pieces = []
         self.cycle = cycle
         if self._is_busy:
             self._wait_in_line(cycle)
@@ -121,11 +139,12 @@ class AsgiConnection(HttpConnection):
 
     def _on_streamed_body(self, body: bytes) -> None:
         self._since_s = self.lane.now_s
-        cycle = self.cycle
+        cycle = cast(Cycle | None, self.cycle)
         if cycle is None or cycle.response_complete:
             return
-        cycle.body += body
-        if len(cycle.body) > HIGH_WATER_LIMIT:
+        cycle.pieces.append(body)
+        cycle.waiting_bytes += len(body)
+        if cycle.waiting_bytes > HIGH_WATER_LIMIT:
             self.pause_reading()
         cycle.message_event.set()
 

@@ -182,7 +182,8 @@ class ExpressProtocol(AsgiConnection):
         elif self._phase == REFUSED:
             return
         if self._unparsed or len(data) > SLICE_BYTES:
-            self._unparsed += data
+            self._unparsed = self._unparsed[self._unparsed_from :] + data
+            self._unparsed_from = 0
             self._parse_slices()
         else:
             self._parse(data)
@@ -205,19 +206,25 @@ class ExpressProtocol(AsgiConnection):
         if self._is_parsing:
             return  # A request was answered while its bytes were parsed; that parser goes on by itself.
         while self._unparsed and not self._queue and self._phase != REFUSED:
-            piece, self._unparsed = self._unparsed[:SLICE_BYTES], self._unparsed[SLICE_BYTES:]
+            start = self._unparsed_from
+            piece = memoryview(self._unparsed)[start : start + SLICE_BYTES]
+            self._unparsed_from += len(piece)
+            if self._unparsed_from == len(self._unparsed):
+                self._unparsed = b""
+                self._unparsed_from = 0
             self._parse(piece)
         if self._unparsed:
             self.pause_reading()
 
-    def _parse(self, data: bytes) -> None:
+    def _parse(self, data: bytes | memoryview) -> None:
         was_reading = self._phase != IDLE
         self._is_parsing = True
         try:
             self._http.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             # The request was served as if it had asked for no upgrade; what follows it is the next request.
-            self._unparsed = data[upgrade.args[0] :] + self._unparsed
+            self._unparsed = bytes(data[upgrade.args[0] :]) + self._unparsed[self._unparsed_from :]
+            self._unparsed_from = 0
             self._is_parsing = False
             self._parse_slices()
         except httptools.HttpParserError as error:
