@@ -1,4 +1,4 @@
-"""Content on its way in: kept in memory while it is small, streamed to a blob from there on, hashed on the way."""
+"""Content on its way in: kept in memory while it is small, streamed to a blob from there on, which hashes it."""
 
 from collections.abc import AsyncIterator
 from hashlib import sha256
@@ -27,13 +27,11 @@ class Intake:
     def __init__(self, blobs: BlobStore, context: str) -> None:
         self._blobs = blobs
         self._context = context
-        self._hash = sha256()
         self._pending = bytearray()
         self._writer: BlobWriter | None = None
         self.size_bytes = 0
 
     async def write(self, chunk: bytes) -> None:
-        self._hash.update(chunk)
         self.size_bytes += len(chunk)
         if self._writer is None:
             self._pending += chunk
@@ -45,8 +43,10 @@ class Intake:
         await self._writer.write(chunk)
 
     async def finish(self) -> Content:
-        blob = await self._writer.finish() if self._writer is not None else None
-        return Content(bytes(self._pending), blob, self.size_bytes, self._hash.digest())
+        if self._writer is None:
+            return Content(bytes(self._pending), None, self.size_bytes, sha256(self._pending).digest())
+        blob = await self._writer.finish()
+        return Content(b"", blob, self.size_bytes, blob.sha256)
 
     async def __aenter__(self) -> Self:
         return self

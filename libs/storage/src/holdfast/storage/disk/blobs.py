@@ -172,7 +172,9 @@ class FileBlobWriter:
         self._turn = Lock()
         self._is_over = False
         self._file: BinaryIO | None = None
-        self._pending = bytearray()
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._step: asyncio.Future[None] | None = None
         self._sha256 = hashlib.sha256()
         self._size_bytes = 0
 
@@ -191,24 +193,36 @@ class FileBlobWriter:
             await asyncio.shield(asyncio.to_thread(self._discard))
 
     async def write(self, chunk: bytes) -> None:
-        self._pending += chunk
-        if len(self._pending) >= STEP_BYTES:
-            whole = len(self._pending) // CHUNK_BYTES * CHUNK_BYTES
-            await self._store(whole)
+        self._pending.append(chunk)
+        self._pending_bytes += len(chunk)
+        if self._pending_bytes >= STEP_BYTES:
+            await self._store(self._pending_bytes // CHUNK_BYTES * CHUNK_BYTES)
 
     async def finish(self) -> BlobRef:
-        await self._store(len(self._pending))
+        await self._store(self._pending_bytes)
         with self._writing(f"finishing blob {self._id}"):
+            await self._stored()
             await asyncio.to_thread(self._keep)
         return BlobRef(self._id, self._size_bytes, self._sha256.digest())
 
     async def _store(self, count: int) -> None:
+        """Give so many bytes to a thread as soon as it has done with the bytes before: the next ones come in meanwhile."""
         assert not self._is_over, "write or finish after the end"
-        piece = bytes(memoryview(self._pending)[:count])
-        del self._pending[:count]
+        pending = b"".join(self._pending)
+        rest = pending[count:]
+        self._pending, self._pending_bytes = [rest], len(rest)
         with self._writing(f"writing blob {self._id}"):
-            await asyncio.to_thread(self._append, piece)
+            await self._stored()
+            self._step = asyncio.get_running_loop().run_in_executor(
+                None, self._append, memoryview(pending)[:count]
+            )
+            self._step.add_done_callback(_look_at)
         self._size_bytes += count
+
+    async def _stored(self) -> None:
+        step, self._step = self._step, None
+        if step is not None:
+            await step
 
     def _open(self) -> None:
         with self._turn:
@@ -216,16 +230,17 @@ class FileBlobWriter:
                 self._file = self._incoming.open("xb")
                 self._file.write(_HEADER.pack(_MAGIC, 0))
 
-    def _append(self, piece: bytes) -> None:
+    def _append(self, piece: memoryview) -> None:
         with self._turn:
             if self._is_over:
                 return
             assert self._file is not None, "write outside of `async with`"
             self._sha256.update(piece)
+            stored: list[bytes | memoryview] = []
             for at in range(0, len(piece), CHUNK_BYTES):
                 chunk = piece[at : at + CHUNK_BYTES]
-                self._file.write(chunk)
-                self._file.write(_CRC.pack(zlib.crc32(chunk)))
+                stored += (chunk, _CRC.pack(zlib.crc32(chunk)))
+            self._file.write(b"".join(stored))
 
     def _keep(self) -> None:
         with self._turn:
@@ -254,6 +269,12 @@ class FileBlobWriter:
                 self._incoming.unlink(missing_ok=True)
                 with suppress(OSError):  # What it still had to write may find no room.
                     self._file.close()
+
+
+def _look_at(step: asyncio.Future[None]) -> None:
+    """A step that failed when its blob was given up has no other reader."""
+    if not step.cancelled():
+        step.exception()
 
 
 def _infos(folder: Path) -> list[BlobInfo]:
