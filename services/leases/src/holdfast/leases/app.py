@@ -8,10 +8,19 @@ from fastapi import FastAPI
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.role import Role
 from holdfast.common.serving.drain import Drain
+from holdfast.common.serving.listener import ListenerDeclaration
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.telemetry.metrics import Registry
+from holdfast.leases.layer.locks.service import LockService
 from holdfast.leases.layer.retention import KeyRetention
 from holdfast.leases.metrics import LeaseMetrics
+from holdfast.leases.protocol.dflockd.listener import (
+    declared_listener,
+    line_options,
+    lock_options,
+    secret_of,
+)
+from holdfast.leases.protocol.dflockd.server import LockServer
 from holdfast.leases.protocol.lockd import LeaseRoutes
 from holdfast.leases.protocol.withdrawal import WithdrawalRoutes
 from holdfast.leases.settings import LeasesSettings
@@ -24,11 +33,19 @@ class LeasesPart:
     """What leases bring into an app."""
 
     def __init__(self, settings: PlaneSettings, drain: Drain, registry: Registry) -> None:
+        self._settings = settings
         self._drain = drain
         self._retention = retention_of(settings)
         self._metrics = LeaseMetrics(registry)
         self._leases = LeaseRoutes(settings, drain, self._metrics)
         self._withdrawal = WithdrawalRoutes()
+        self._locks = LockService(lock_options(settings))
+        self._lock_server = LockServer(self._locks, line_options(settings))
+        drain.at_begin(self._lock_server.begin_stop)
+
+    @property
+    def listeners(self) -> Sequence[ListenerDeclaration]:
+        return (declared_listener(self._lock_server),)
 
     @property
     def routers(self) -> Sequence[ExpressRouter]:
@@ -52,7 +69,9 @@ class LeasesPart:
             expire=leases.end_expired,
             count=self._metrics.forgotten.inc,
         )
-        async with retention.running():
+        self._lock_server.secret = secret_of(self._settings)
+        self._metrics.watch_locks(self._locks, self._lock_server)
+        async with retention.running(), self._locks.running():
             yield
 
 

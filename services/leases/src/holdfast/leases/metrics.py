@@ -1,7 +1,12 @@
-"""The metrics of leases."""
+"""The metrics of leases, locks and signals."""
+
+from collections.abc import Callable
+from functools import partial
 
 from holdfast.common.telemetry.metrics import OperationMetrics, Registry
+from holdfast.leases.layer.locks.service import LockService
 from holdfast.leases.layer.service import LeaseService
+from holdfast.leases.protocol.dflockd.server import LockServer
 
 
 class LeaseMetrics:
@@ -33,3 +38,31 @@ class LeaseMetrics:
             "Callers that wait for a lease.",
             callback=lambda: float(service.waiters),
         )
+
+    def watch_locks(self, locks: LockService, server: LockServer) -> None:
+        """The same for locks and signals."""
+        expired = self._registry.counter(
+            "holdfast.lock.expired", "Locks not released in time, ended by the server."
+        )
+        locks.on_expired = expired.labels().inc
+        levels: list[tuple[str, str, Callable[[], int]]] = [
+            ("holdfast.lock.keys", "Keys of locks and semaphores, held or idle.", lambda: len(locks.table)),
+            (
+                "holdfast.lock.holders",
+                "Locks and slots of semaphores that are held.",
+                lambda: locks.table.holders,
+            ),
+            ("holdfast.lock.waiters", "Clients that wait for a lock or a slot.", lambda: locks.table.waiters),
+            (
+                "holdfast.signal.listeners",
+                "Connections that listen to signals.",
+                lambda: locks.signals.listeners,
+            ),
+            ("holdfast.tcp.connections", "Connections of the TCP listener.", lambda: len(server.connections)),
+        ]
+        for name, description, level in levels:
+            self._registry.gauge(name, description, callback=partial(_level, level))
+
+
+def _level(level: Callable[[], int]) -> float:
+    return float(level())

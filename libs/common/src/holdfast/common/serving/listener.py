@@ -28,6 +28,10 @@ class ListenError(OSError):
     """A listener that cannot be opened; the text says which, why, and what to do."""
 
 
+class AddressTaken(ListenError):
+    """Another server listens there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Listener:
     """`address` is `host:port` (an empty host is every interface) or, for unix, the path of the socket."""
@@ -42,6 +46,8 @@ class Listener:
     """What serves a connection, in place of HTTP."""
     is_public: bool = False
     """Nothing is served that strangers may not see."""
+    is_optional: bool = False
+    """The server starts without it if another one has its address."""
 
     @property
     def is_main(self) -> bool:
@@ -76,21 +82,29 @@ class ListenerDeclaration:
     connections: ConnectionFactory | None = None
     has_tls: bool = True
     """Asks for certificates when the plane does."""
+    own_tls: Callable[[PlaneSettings], ssl.SSLContext | None] | None = None
+    """TLS of its own, in place of the plane's."""
     is_public: bool = False
+    is_optional: Callable[[PlaneSettings], bool] | None = None
 
     def at(self, settings: PlaneSettings, tls: ssl.SSLContext | None) -> Listener | None:
         """The listener that these settings mean; None if it is off."""
         address = self.address(settings)
         if not address:
             return None
+        if self.own_tls is not None:
+            tls = self.own_tls(settings)
+        elif not self.has_tls:
+            tls = None
         return Listener(
             address,
             "tcp" if self.protocol is None else self.protocol(settings),
-            tls if self.has_tls else None,
+            tls,
             name=self.name,
             paths=self.paths,
             connections=self.connections,
             is_public=self.is_public,
+            is_optional=self.is_optional is not None and self.is_optional(settings),
         )
 
 
@@ -156,8 +170,10 @@ def open_sockets(listener: Listener) -> list[socket.socket]:
     except ListenError:
         raise
     except OSError as error:
-        hint = "; is another server running there?" if error.errno == errno.EADDRINUSE else ""
-        raise ListenError(f"cannot listen on {listener.address}: {error.strerror or error}{hint}") from error
+        problem = f"cannot listen on {listener.address}: {error.strerror or error}"
+        if error.errno == errno.EADDRINUSE:
+            raise AddressTaken(f"{problem}; is another server running there?") from error
+        raise ListenError(problem) from error
 
 
 def _open_tcp(listener: Listener) -> list[socket.socket]:

@@ -27,6 +27,7 @@ from holdfast.common.serving.app import AppParts, app_of, parts_of
 from holdfast.common.serving.connections import Connections, HttpConnections
 from holdfast.common.serving.drain import drain_window_s
 from holdfast.common.serving.listener import (
+    AddressTaken,
     Listener,
     identity_of,
     open_sockets,
@@ -184,7 +185,7 @@ class PlaneServer(uvicorn.Server):
     async def _open_listeners(self) -> None:
         loop = asyncio.get_running_loop()
         for listener in self._listeners:
-            for bound in open_sockets(listener):
+            for bound in _sockets_of(listener):
                 self._bound.append((listener, bound))
                 if listener.protocol == "unix":
                     self._unix_paths.append(identity_of(Path(listener.address)))
@@ -269,6 +270,16 @@ class PlaneServer(uvicorn.Server):
                 connections.abort()
             for task in self.server_state.tasks:
                 task.cancel()
+
+
+def _sockets_of(listener: Listener) -> list[socket.socket]:
+    try:
+        return open_sockets(listener)
+    except AddressTaken as error:
+        if not listener.is_optional:
+            raise
+        _log.warn("server.listener.left_out", listener=listener.name, reason=str(error))
+        return []
 
 
 def _address(bound: socket.socket) -> tuple[str, int] | str:

@@ -18,6 +18,7 @@ def problems(settings: "PlaneSettings") -> Iterator[str]:
     yield from _lease_problems(settings)
     yield from _listener_problems(settings)
     yield from _cluster_problems(settings)
+    yield from _tcp_problems(settings)
     if settings.store.startswith("aws://") and not settings.aws_region:
         yield "store aws:// needs a region: set --aws-region, HOLDFAST_AWS_REGION or AWS_REGION"
     if settings.storage_encryption_snappy and settings.storage_encryption_disabled:
@@ -46,6 +47,20 @@ def _listener_problems(settings: "PlaneSettings") -> Iterator[str]:
         parse_host_port(settings.listen)
     except ValueError as error:
         yield f"{settings.subject('listen')}: {error}"
+
+
+def _tcp_problems(settings: "PlaneSettings") -> Iterator[str]:
+    has_cert, has_key = settings.tcp_tls_cert is not None, settings.tcp_tls_key is not None
+    if has_cert != has_key:
+        given, missing = ("tcp_tls_cert", "key") if has_cert else ("tcp_tls_key", "cert")
+        yield f"{settings.subject(given)}: needs --tcp-tls-{missing} too"
+    if not settings.tcp_listen or has_cert or is_local_listener("tcp", settings.tcp_listen):
+        return
+    if settings.tcp_auth_token is None and settings.tcp_auth_token_file is None:
+        yield (
+            f"{settings.subject('tcp_listen')}: {settings.tcp_listen} is open to the network: give a certificate "
+            "(--tcp-tls-cert, --tcp-tls-key) or a secret (--tcp-auth-token-file), or listen on a loopback address"
+        )
 
 
 def _cluster_problems(settings: "PlaneSettings") -> Iterator[str]:

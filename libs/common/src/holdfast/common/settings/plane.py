@@ -15,6 +15,7 @@ from holdfast.common.settings.cluster import ClusterFields, HaFields, Maintenanc
 from holdfast.common.settings.complaint import complaint
 from holdfast.common.settings.display import shown
 from holdfast.common.settings.flag import Flag, flag_of
+from holdfast.common.settings.locks import LockFields
 from holdfast.common.settings.origin import Layer, SettingsError, Surroundings, default_environ, surroundings
 from holdfast.common.settings.server import (
     LeaseFields,
@@ -60,6 +61,7 @@ class PlaneSettings(  # pydantic collects fields from the last base on; this giv
     ClusterFields,
     SplitFields,
     SecurityFields,
+    LockFields,
     LeaseFields,
     SharedFields,
     ServerFields,

@@ -1,0 +1,166 @@
+"""Settings of the TCP listener for locks and signals. The names of dflockd's environment are read where ours are not set."""
+
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, BeforeValidator, SecretStr
+
+from holdfast.common.settings.flag import SettingsGroup, setting
+from holdfast.common.settings.origin import surroundings
+from holdfast.common.settings.server import OptionalListen
+from holdfast.common.settings.value import DurationS, ExpandedPath
+
+_LOCKS = "locks and signals over TCP"
+TCP_HOST: Final = "127.0.0.1"
+TCP_PORT: Final = "6388"
+
+
+def _default_listen() -> str:
+    environ = surroundings.get().environ
+    host, port = environ.get("DFLOCKD_HOST") or TCP_HOST, environ.get("DFLOCKD_PORT") or TCP_PORT
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _whole_seconds(value: float) -> float:
+    if value != int(value):
+        raise ValueError("expected whole seconds")
+    return value
+
+
+WholeSeconds = Annotated[DurationS, AfterValidator(_whole_seconds)]
+
+
+def _stripped(value: object) -> object:
+    return value.strip() if isinstance(value, str) else value
+
+
+class LockFields(SettingsGroup):
+    """The listener for dflockd's clients."""
+
+    tcp_listen: OptionalListen = setting(
+        _LOCKS,
+        "tcp-listen",
+        None,
+        "Address for locks and signals over TCP, host:port; empty or `off` is none. One that others reach needs a "
+        "certificate or a token.",
+        default_factory=_default_listen,
+        default_text="127.0.0.1:6388, unless another server has it",
+    )
+    tcp_lease_ttl_s_default: WholeSeconds = setting(
+        _LOCKS,
+        "tcp-default-lease-ttl",
+        "33s",
+        "Lease of a lock when the client names none.",
+        env_extra=("DFLOCKD_DEFAULT_LEASE_TTL_S",),
+        ge=1,
+    )
+    tcp_sweep_interval_s: DurationS = setting(
+        _LOCKS,
+        "tcp-lease-sweep-interval",
+        "1s",
+        "How often leases that are over are looked for.",
+        env_extra=("DFLOCKD_LEASE_SWEEP_INTERVAL_S",),
+        ge=0.01,
+    )
+    tcp_gc_interval_s: DurationS = setting(
+        _LOCKS,
+        "tcp-gc-interval",
+        "5s",
+        "How often idle keys are looked for.",
+        env_extra=("DFLOCKD_GC_LOOP_SLEEP",),
+        ge=0.01,
+    )
+    tcp_gc_idle_s_max: DurationS = setting(
+        _LOCKS,
+        "tcp-gc-max-idle",
+        "60s",
+        "Keys that are neither held nor waited for are forgotten after this, with their number of slots.",
+        env_extra=("DFLOCKD_GC_MAX_UNUSED_TIME",),
+        gt=0,
+    )
+    tcp_locks_max: int = setting(
+        _LOCKS,
+        "tcp-max-locks",
+        1024,
+        "Keys of locks and semaphores together, held or idle.",
+        env_extra=("DFLOCKD_MAX_LOCKS",),
+        gt=0,
+    )
+    tcp_connections_max: int = setting(
+        _LOCKS,
+        "tcp-max-connections",
+        0,
+        "Connections at once; 0 is no limit of its own.",
+        env_extra=("DFLOCKD_MAX_CONNECTIONS",),
+        ge=0,
+    )
+    tcp_waiters_max: int = setting(
+        _LOCKS,
+        "tcp-max-waiters",
+        0,
+        "Waiters of one key; 0 is no limit.",
+        env_extra=("DFLOCKD_MAX_WAITERS",),
+        ge=0,
+    )
+    tcp_keys_max: int = setting(
+        _LOCKS,
+        "tcp-max-keys",
+        0,
+        "Counters, texts and lists together; 0 is no limit.",
+        env_extra=("DFLOCKD_MAX_KEYS",),
+        ge=0,
+    )
+    tcp_list_items_max: int = setting(
+        _LOCKS,
+        "tcp-max-list-length",
+        0,
+        "Items of one list; 0 is no limit.",
+        env_extra=("DFLOCKD_MAX_LIST_LENGTH",),
+        ge=0,
+    )
+    tcp_read_timeout_s: DurationS = setting(
+        _LOCKS,
+        "tcp-read-timeout",
+        "23s",
+        "A client that waits for nothing and sends no line for this long is cut off.",
+        env_extra=("DFLOCKD_READ_TIMEOUT_S",),
+        gt=0,
+    )
+    tcp_write_timeout_s: DurationS = setting(
+        _LOCKS,
+        "tcp-write-timeout",
+        "5s",
+        "A client that takes none of its answers for this long is cut off; 0 is never.",
+        env_extra=("DFLOCKD_WRITE_TIMEOUT_S",),
+        ge=0,
+    )
+    tcp_auto_release: bool = setting(
+        _LOCKS,
+        "tcp-auto-release-on-disconnect",
+        True,
+        "What a client holds is released when its connection ends; off leaves that to the lease.",
+        env_extra=("DFLOCKD_AUTO_RELEASE_ON_DISCONNECT",),
+    )
+    tcp_tls_cert: ExpandedPath | None = setting(
+        _LOCKS,
+        "tcp-tls-cert",
+        None,
+        "Certificate chain (PEM) of the listener; with it, it speaks TLS.",
+        env_extra=("DFLOCKD_TLS_CERT",),
+    )
+    tcp_tls_key: ExpandedPath | None = setting(
+        _LOCKS, "tcp-tls-key", None, "Its private key (PEM).", env_extra=("DFLOCKD_TLS_KEY",)
+    )
+    tcp_auth_token: Annotated[SecretStr | None, BeforeValidator(_stripped)] = setting(
+        _LOCKS,
+        "tcp-auth-token",
+        None,
+        "Secret that a client must send first.",
+        env_extra=("DFLOCKD_AUTH_TOKEN",),
+    )
+    tcp_auth_token_file: ExpandedPath | None = setting(
+        _LOCKS,
+        "tcp-auth-token-file",
+        None,
+        "File with that secret.",
+        env_extra=("DFLOCKD_AUTH_TOKEN_FILE",),
+    )

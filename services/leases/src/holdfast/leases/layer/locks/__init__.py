@@ -1,0 +1,1 @@
+"""FIFO locks, semaphores, signals and small values in the memory of one process."""

@@ -1,0 +1,92 @@
+"""What the lock table keeps: sessions, keys, holders, waiters, places in a queue."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from enum import Enum
+
+
+class Refused(Enum):
+    """Why a request got no slot."""
+
+    TIMEOUT = "timeout"
+    MAX_LOCKS = "max_locks"
+    MAX_WAITERS = "max_waiters"
+    LIMIT_MISMATCH = "limit_mismatch"
+    ALREADY_ENQUEUED = "already_enqueued"
+    NOT_ENQUEUED = "not_enqueued"
+    LEASE_EXPIRED = "lease_expired"
+
+
+class Session:
+    """A client whose end releases what it holds."""
+
+    __slots__ = ("address", "enqueued", "holders", "number", "waiters")
+
+    def __init__(self, number: int, address: str = "") -> None:
+        self.number = number
+        self.address = address
+        self.holders: set[Holder] = set()
+        self.waiters: set[Waiter] = set()
+        self.enqueued: dict[bytes, Enqueued] = {}
+
+
+class Holder:
+    """One slot of a key, from its grant to its release or the end of its lease."""
+
+    __slots__ = ("ends_s", "enqueued", "granted_s", "lock", "session", "token", "ttl_s")
+
+    def __init__(
+        self, lock: "Lock", token: bytes, session: Session, ttl_s: int, ends_s: float, granted_s: float
+    ) -> None:
+        self.lock = lock
+        self.token = token
+        self.session = session
+        self.ttl_s = ttl_s
+        self.ends_s = ends_s
+        self.granted_s = granted_s
+        self.enqueued: Enqueued | None = None
+        """The two-phase request that was granted and has not been waited for yet."""
+
+
+class Waiter:
+    """A place in the queue of a key."""
+
+    __slots__ = ("granted", "lock", "session", "ttl_s")
+
+    def __init__(self, lock: "Lock", session: Session, ttl_s: int, granted: Callable[[Holder], None]) -> None:
+        self.lock = lock
+        self.session = session
+        self.ttl_s = ttl_s
+        self.granted = granted
+        """Called with the slot, once; by then the waiter has left the queue."""
+
+
+class Enqueued:
+    """The first half of a two-phase acquire of a session: granted, queued, or granted and lost again."""
+
+    __slots__ = ("holder", "waiter", "was_queued")
+
+    def __init__(self, holder: Holder | None = None) -> None:
+        self.holder = holder
+        self.waiter: Waiter | None = None
+        self.was_queued = False
+
+
+class Lock:
+    """A key: a semaphore of `limit` slots; a lock has one."""
+
+    __slots__ = ("first_end_s", "holders", "idle_since_s", "limit", "name", "waiters")
+
+    def __init__(self, name: bytes, limit: int) -> None:
+        self.name = name
+        self.limit = limit
+        self.holders: dict[bytes, Holder] = {}
+        self.waiters: OrderedDict[Waiter, None] = OrderedDict()
+        self.idle_since_s = 0.0
+        self.first_end_s = float("inf")
+        """No lease of a holder ends before this."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a newcomer gets a slot at once: none may overtake a waiter."""
+        return len(self.holders) < self.limit and not self.waiters

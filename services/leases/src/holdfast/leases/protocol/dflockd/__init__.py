@@ -1,0 +1,1 @@
+"""dflockd's protocol: three lines a request, one line an answer, over TCP."""

@@ -1,0 +1,313 @@
+"""One connection that speaks dflockd's protocol.
+
+    reading --a request that is answered--> reading
+    reading --`l`, `w` … that waits--> blocked --grant, timeout, shutdown--> reading
+    any --end of the client, an idle line, a line too long--> ending
+
+There is no task: requests run as their bytes come in, and a grant is written by the release that caused it. Until a blocked request is
+answered the next one is not looked at, but the connection goes on reading, so that the end of the client is noticed at once.
+"""
+
+import asyncio
+import hmac
+from typing import TYPE_CHECKING, Final, cast
+
+from holdfast.leases.layer.locks.records import Holder, Session, Waiter
+from holdfast.leases.layer.locks.service import LockService
+from holdfast.leases.protocol.dflockd.arguments import LINE_BYTES_MAX, Malformed, key_of
+from holdfast.leases.protocol.dflockd.commands import ERROR, KEYED, KEYLESS, OK, granted
+
+if TYPE_CHECKING:
+    from holdfast.leases.protocol.dflockd.server import LockServer
+
+PUSHES_MAX: Final = 64
+"""Signals that wait for a client that reads slowly."""
+AHEAD_BYTES_MAX: Final = 64 << 10
+"""Requests that wait for a blocked one; above this nothing more is read."""
+AUTH_PAUSE_S: Final = 0.1
+REQUESTS_PER_TURN_MAX: Final = 256
+ANSWER_BYTES_ENOUGH: Final = 64 << 10
+"""Answered in one go; then other connections have their turn, or the client has to take what is there."""
+_WAIT_S_MAX: Final = 1e9
+_AUTH_ERROR: Final = b"error_auth"
+
+
+class LockConnection(asyncio.Protocol):
+    """Made by the listener; `server` has what all connections share."""
+
+    __slots__ = (
+        "_ahead",
+        "_idle_timer",
+        "_is_authenticated",
+        "_is_discarding",
+        "_is_ending",
+        "_is_held_up",
+        "_pushes",
+        "_reading_since_s",
+        "_server",
+        "_timer",
+        "_transport",
+        "_waiter",
+        "_write_timer",
+        "service",
+        "session",
+    )
+
+    session: Session
+
+    def __init__(self, server: "LockServer") -> None:
+        self.service: LockService = server.service
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._ahead = b""
+        self._waiter: Waiter | None = None
+        self._timer: asyncio.Handle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+        self._reading_since_s = 0.0
+        self._pushes = 0
+        self._is_authenticated = server.secret is None
+        self._is_discarding = False
+        self._is_ending = False
+        self._is_held_up = False
+
+    @property
+    def connections(self) -> int:
+        return len(self._server.connections)
+
+    # -- the beginning and the end
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.session = self.service.begin_session(_address(transport))
+        if not self._server.admits(self):
+            self._is_ending = True
+            self._transport.abort()
+            return
+        self._reading_since_s = self._server.loop.time()
+        self._watch_idleness(self._server.options.read_timeout_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_ending = True
+        self._server.connections.discard(self)
+        for timer in (self._timer, self._idle_timer, self._write_timer):
+            if timer is not None:
+                timer.cancel()
+        self._waiter = None
+        self.service.signals.leave(self)
+        self.service.end_session(self.session)
+
+    def eof_received(self) -> bool:
+        """Whoever ends its side is gone: what waits for it must not be granted."""
+        self._is_ending = True
+        self.service.end_session(self.session)
+        return False
+
+    def shutdown(self) -> None:
+        """The server stops: a waiter is told so; whoever only is connected may go on until it leaves."""
+        if self._waiter is not None:
+            self._answer_blocked(ERROR)
+
+    # -- bytes
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_ending:
+            return
+        if self._is_discarding:
+            if b"\n" in data:
+                self._end_with(ERROR)
+            return
+        if b"\n" in data:
+            self._reading_since_s = self._server.loop.time()
+        if self._ahead:
+            data = self._ahead + data
+        if self._waiter is not None or self._is_held_up:
+            self._keep_ahead(data)
+            return
+        self._work(data)
+
+    def pause_writing(self) -> None:
+        """The client does not take its answers: no more requests until it does, and not for ever."""
+        self._is_held_up = True
+        timeout_s = self._server.options.write_timeout_s
+        if timeout_s and self._write_timer is None:
+            self._write_timer = self._server.loop.call_later(timeout_s, self._give_up)
+
+    def resume_writing(self) -> None:
+        self._is_held_up = False
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+        if self._waiter is None:
+            self._go_on()
+
+    def _give_up(self) -> None:
+        self._write_timer = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _keep_ahead(self, data: bytes) -> None:
+        self._ahead = data
+        if len(data) > AHEAD_BYTES_MAX and self._transport is not None:
+            self._transport.pause_reading()
+
+    def _go_on(self) -> None:
+        if self._is_ending or self._waiter is not None or self._is_held_up:
+            return
+        transport = self._transport
+        if transport is not None and not transport.is_reading():
+            transport.resume_reading()
+        if self._ahead:
+            self._work(self._ahead)
+
+    def _work(self, data: bytes) -> None:
+        """Answer the whole requests, in order, with one write; stop at one that blocks."""
+        answers: list[bytes] = []
+        at = size_bytes = 0
+        while len(answers) < REQUESTS_PER_TURN_MAX and size_bytes < ANSWER_BYTES_ENOUGH:
+            first = data.find(b"\n", at)
+            second = data.find(b"\n", first + 1) if first >= 0 else -1
+            third = data.find(b"\n", second + 1) if second >= 0 else -1
+            if third < 0 or max(first - at, second - first - 1, third - second - 1) > LINE_BYTES_MAX:
+                break
+            answer = self._answer(
+                data[at:first].rstrip(b"\r"),
+                data[first + 1 : second].rstrip(b"\r"),
+                data[second + 1 : third].rstrip(b"\r"),
+            )
+            at = third + 1
+            if self._is_ending:
+                break
+            if answer is None:
+                self._send(answers)
+                self._keep_ahead(data[at:])
+                return
+            answers.append(answer)
+            size_bytes += len(answer)
+        else:
+            self._server.loop.call_soon(self._go_on)
+        self._send(answers)
+        if self._is_ending:
+            return
+        self._keep_ahead(data[at:])
+        self._check_lines(self._ahead)
+
+    def _check_lines(self, rest: bytes) -> None:
+        """A line may not be too long, whether it has ended yet or not."""
+        if len(rest) <= LINE_BYTES_MAX:
+            return
+        *whole, begun = rest.split(b"\n")
+        if any(len(line) > LINE_BYTES_MAX for line in whole):
+            self._end_with(ERROR)
+        elif len(begun) > LINE_BYTES_MAX:
+            self._ahead = b""
+            self._is_discarding = True
+
+    def _answer(self, command: bytes, key: bytes, argument: bytes) -> bytes | None:
+        if not self._is_authenticated:
+            return self._authenticate(command, argument)
+        try:
+            known = KEYED.get(command)
+            if known is not None:
+                return known(self, key_of(key), argument)
+            keyless = KEYLESS.get(command)
+            return ERROR if keyless is None else keyless(self, key, argument)
+        except Malformed:
+            return ERROR
+
+    def _authenticate(self, command: bytes, argument: bytes) -> bytes | None:
+        secret = self._server.secret
+        assert secret is not None, "else every connection is authenticated"
+        if command == b"auth" and hmac.compare_digest(argument.strip(), secret):
+            self._is_authenticated = True
+            return OK
+        self._end_with(ERROR)
+        return None
+
+    def _send(self, answers: list[bytes]) -> None:
+        if answers and self._transport is not None:
+            answers.append(b"")
+            self._transport.write(b"\n".join(answers))
+
+    # -- a request that waits
+
+    def block(self, waiter: Waiter, timeout_s: int) -> None:
+        self._waiter = waiter
+        loop = self._server.loop
+        if self._server.is_stopping:
+            self._timer = loop.call_soon(self.shutdown)
+        else:
+            self._timer = loop.call_later(min(timeout_s, _WAIT_S_MAX), self._time_out)
+
+    def granted(self, holder: Holder) -> None:
+        """Called by the step that freed the slot."""
+        self._answer_blocked(granted(holder))
+
+    def _time_out(self) -> None:
+        self._answer_blocked(b"timeout")
+
+    def _answer_blocked(self, answer: bytes) -> None:
+        waiter, self._waiter = self._waiter, None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if waiter is not None:
+            self.service.table.cancel(waiter, self.service.now_s())
+        self._reading_since_s = self._server.loop.time()
+        self._send([answer])
+        if self._ahead:
+            # Not at once: the release that granted this may itself be one of a chain of grants.
+            self._server.loop.call_soon(self._go_on)
+
+    # -- signals
+
+    def push(self, channel: bytes, payload: bytes) -> bool:
+        """Written beside the answers, also while a request blocks."""
+        transport = self._transport
+        if transport is None or self._is_ending:
+            return False
+        if not transport.get_write_buffer_size():
+            self._pushes = 0
+        elif self._pushes >= PUSHES_MAX:
+            return False
+        self._pushes += 1
+        transport.write(b"sig %b %b\n" % (channel, payload))
+        return True
+
+    # -- time
+
+    def _watch_idleness(self, delay_s: float) -> None:
+        self._idle_timer = self._server.loop.call_later(delay_s, self._check_idleness)
+
+    def _check_idleness(self) -> None:
+        timeout_s = self._server.options.read_timeout_s
+        left_s = timeout_s
+        if self._waiter is None:
+            left_s -= self._server.loop.time() - self._reading_since_s
+        if left_s > 0:
+            self._watch_idleness(left_s)
+        else:
+            self._end_with(ERROR)
+
+    def _end_with(self, answer: bytes) -> None:
+        """The last answer; one that was never authenticated hears only that, after a moment."""
+        if self._is_ending:
+            return
+        self._is_ending = True
+        self._ahead = b""
+        self._send([answer if self._is_authenticated else _AUTH_ERROR])
+        # Nothing is granted to it any more.
+        self.service.end_session(self.session)
+        if self._is_authenticated:
+            self._close()
+        else:
+            self._timer = self._server.loop.call_later(AUTH_PAUSE_S, self._close)
+
+    def _close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+
+def _address(transport: asyncio.BaseTransport) -> str:
+    peer = transport.get_extra_info("peername")
+    return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else ""

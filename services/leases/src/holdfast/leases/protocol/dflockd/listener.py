@@ -1,0 +1,84 @@
+"""The listener of dflockd's protocol as the settings of a plane say it."""
+
+import ssl
+from pathlib import Path
+from typing import Final
+
+from holdfast.common.serving.listener import ListenerDeclaration
+from holdfast.common.settings import PlaneSettings, SettingsError
+from holdfast.leases.layer.locks.service import LockOptions
+from holdfast.leases.layer.locks.table import TableLimits
+from holdfast.leases.layer.locks.values import ValueLimits
+from holdfast.leases.protocol.dflockd.server import LineOptions, LockServer
+
+_SECRET_BYTES_MAX: Final = 64 << 10
+
+
+def lock_options(settings: PlaneSettings) -> LockOptions:
+    return LockOptions(
+        default_ttl_s=int(settings.tcp_lease_ttl_s_default),
+        sweep_interval_s=settings.tcp_sweep_interval_s,
+        gc_interval_s=settings.tcp_gc_interval_s,
+        idle_s_max=settings.tcp_gc_idle_s_max,
+        releases_with_session=settings.tcp_auto_release,
+        table=TableLimits(settings.tcp_locks_max, settings.tcp_waiters_max),
+        values=ValueLimits(settings.tcp_keys_max, settings.tcp_list_items_max),
+    )
+
+
+def line_options(settings: PlaneSettings) -> LineOptions:
+    return LineOptions(
+        read_timeout_s=settings.tcp_read_timeout_s,
+        write_timeout_s=settings.tcp_write_timeout_s,
+        connections_max=settings.tcp_connections_max,
+    )
+
+
+def declared_listener(server: LockServer) -> ListenerDeclaration:
+    return ListenerDeclaration(
+        name="tcp",
+        address=lambda settings: settings.tcp_listen,
+        connections=server.connection,
+        own_tls=_tls,
+        # The settings refuse an address that others reach without a certificate or a secret.
+        is_public=True,
+        # Several planes on one machine need not each be told of a listener that none of them was asked for.
+        is_optional=lambda settings: settings.origin("tcp_listen") == "default",
+    )
+
+
+def _tls(settings: PlaneSettings) -> ssl.SSLContext | None:
+    if settings.tcp_tls_cert is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.tcp_tls_cert, settings.tcp_tls_key)
+    except OSError as error:
+        raise SettingsError(
+            f"{settings.subject('tcp_tls_cert')}: {settings.tcp_tls_cert} and its key cannot be used: {error}"
+        ) from error
+    return context
+
+
+def secret_of(settings: PlaneSettings) -> bytes | None:
+    """The token that is set; else the content of the file. An empty one is refused: it would let anybody in."""
+    if settings.tcp_auth_token is not None:
+        secret, subject = settings.tcp_auth_token.get_secret_value().encode(), "tcp_auth_token"
+    elif settings.tcp_auth_token_file is not None:
+        secret, subject = _read(settings, settings.tcp_auth_token_file), "tcp_auth_token_file"
+    else:
+        return None
+    if not secret.strip():
+        raise SettingsError(f"{settings.subject(subject)}: the secret is empty")
+    return secret.strip()
+
+
+def _read(settings: PlaneSettings, path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_SECRET_BYTES_MAX)
+    except OSError as error:
+        raise SettingsError(
+            f"{settings.subject('tcp_auth_token_file')}: {path} cannot be read: {error.strerror}"
+        ) from error

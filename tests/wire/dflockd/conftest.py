@@ -1,0 +1,103 @@
+"""A plane whose TCP listener speaks dflockd's protocol, and clients that are no more than a socket."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, cast
+
+from holdfast.common.serving.listener import Listener
+from holdfast.common.serving.process import listeners_of
+from holdfast.common.serving.server import PlaneServer, running
+from holdfast.gateway.app import create_app
+from holdfast.gateway.settings import GatewaySettings
+
+ANSWER_S_MAX = 10.0
+"""For one that comes at once or at the end of a time of the test."""
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def send(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def line(self, timeout_s: float = ANSWER_S_MAX) -> bytes:
+        """The next line with its end; nothing at the end of the connection."""
+        async with asyncio.timeout(timeout_s):
+            return await self._reader.readline()
+
+    async def ask(self, command: str, key: str = "_", argument: str = "") -> str:
+        """The answer to one request, without its end of line."""
+        await self.send(f"{command}\n{key}\n{argument}\n".encode())
+        return (await self.line()).decode().removesuffix("\n")
+
+    async def lock(self, key: str, argument: str = "0") -> str:
+        """The token of a lock that is free."""
+        status, token, _ = (await self.ask("l", key, argument)).split(" ")
+        assert status == "ok"
+        return token
+
+    async def is_closed(self) -> bool:
+        """Whether the server ended the connection, with nothing more to say."""
+        try:
+            return await self.line() == b""
+        except ConnectionError:
+            return True
+
+    def end(self) -> None:
+        """Send no more."""
+        self._writer.write_eof()
+
+    async def drain(self) -> None:
+        """Read whatever comes, to the end."""
+        try:
+            async with asyncio.timeout(ANSWER_S_MAX):
+                await self._reader.read()
+        except ConnectionError:
+            return
+
+    def stop_reading(self) -> None:
+        cast(asyncio.ReadTransport, self._writer.transport).pause_reading()
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def abort(self) -> None:
+        self._writer.transport.abort()
+
+
+class LockPlane:
+    """A plane in this process."""
+
+    def __init__(self, server: PlaneServer) -> None:
+        self.server = server
+        (self.address,) = server.addresses_of("tcp")
+
+    async def connect(self) -> Client:
+        host, port = self.address
+        assert isinstance(port, int)
+        return Client(*await asyncio.open_connection(host, port))
+
+    @asynccontextmanager
+    async def clients(self, count: int) -> AsyncIterator[list[Client]]:
+        async with AsyncExitStack() as stack:
+            found = []
+            for _ in range(count):
+                found.append(await self.connect())
+                stack.callback(found[-1].close)
+            yield found
+
+
+@asynccontextmanager
+async def lock_plane(**settings: Any) -> AsyncIterator[LockPlane]:
+    given = {"store": "mem://", "listen": "127.0.0.1:0", "tcp_listen": "127.0.0.1:0", **settings}
+    plane = GatewaySettings.isolated(**given)
+    app = create_app(plane)
+    listeners: list[Listener] = listeners_of(app, plane)
+    async with running(app, *listeners) as server:
+        yield LockPlane(server)

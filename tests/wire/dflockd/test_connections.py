@@ -1,0 +1,187 @@
+"""Connections that end, stall, flood or lie: what the others see of it."""
+
+import asyncio
+import random
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.infra.certificates import server_files
+from tests.wire.dflockd.conftest import Client, LockPlane, lock_plane
+
+LINES = 100_000
+
+
+async def waiting(plane: LockPlane, count: int) -> None:
+    """Return when so many wait for a lock."""
+    async with plane.clients(1) as (client,):
+        while f'"waiters":{count}}}' not in await client.ask("stats"):
+            continue
+
+
+async def test_the_end_of_a_waiter_is_noticed_while_it_waits() -> None:
+    async with lock_plane() as plane, plane.clients(4) as (holder, half_closed, reset, living):
+        token = await holder.lock("job")
+        for client in (half_closed, reset, living):
+            await client.send(b"l\njob\n30\n")
+        await waiting(plane, 3)
+        half_closed.end()
+        reset.abort()
+        await waiting(plane, 1)
+
+        assert await holder.ask("r", "job", token) == "ok"
+        assert (await living.line()).startswith(b"ok ")
+
+
+async def test_five_hundred_waiters_of_which_many_vanish_are_served_in_order() -> None:
+    chance = random.Random(15)
+    async with lock_plane() as plane, plane.clients(501) as (holder, *waiters):
+        token = await holder.lock("job")
+        for number, client in enumerate(waiters, start=1):
+            await client.send(b"l\njob\n60\n")
+            if number % 50 == 0:
+                await waiting(plane, number)
+        gone = set(chance.sample(range(500), 200))
+        for number in gone:
+            waiters[number].abort()
+        await waiting(plane, 300)
+
+        assert await holder.ask("r", "job", token) == "ok"
+        for number, client in enumerate(waiters):
+            if number in gone:
+                continue
+            status, token, _ = (await client.line()).decode().split()
+            assert status == "ok"
+            assert await client.ask("r", "job", token) == "ok"
+
+
+async def test_pipelined_requests_behind_a_grant_go_on_in_a_chain() -> None:
+    """Each grant is released by the request behind it, which makes the next grant."""
+    async with lock_plane() as plane, plane.clients(301) as (holder, *waiters):
+        token = await holder.lock("job")
+        for client in waiters:
+            await client.send(b"l\njob\n30\nping\n_\n_\n")
+        await waiting(plane, 300)
+        await holder.ask("r", "job", token)
+
+        for client in waiters:
+            status, token, _ = (await client.line()).decode().split()
+            assert status == "ok"
+            assert await client.line() == b"ok\n"
+            client.close()
+
+
+async def test_random_lines_are_answered_or_end_the_connection() -> None:
+    chance = random.Random(6388)
+    words = [b"l", b"r", b"n", b"e", b"w", b"sl", b"se", b"sw", b"listen", b"signal", b"stats", b"auth", b"kset"]
+    words += [b"lpush", b"lrange", b"incr", b"k", b"", b"0", b"1", b"-1", b"5 6", b"\xff\xfe", b"x" * 256, b">", b"a.*"]
+    async with lock_plane(tcp_read_timeout_s=60) as plane, plane.clients(1) as (steady,):
+        for _ in range(LINES // 1000):
+            async with plane.clients(1) as (client,):
+                await client.send(b"\n".join(_line(chance, words) for _ in range(1000)) + b"\n")
+                client.end()
+                await client.drain()
+        assert await steady.ask("ping") == "ok"
+        told = await steady.ask("stats")
+        assert '"connections":1,"locks":[],"semaphores":[],' in told
+        assert told.endswith('"signal_channels":null}')
+
+
+def _line(chance: random.Random, words: list[bytes]) -> bytes:
+    line = bytearray(chance.choice(words))
+    if chance.random() < 0.05:
+        for _ in range(chance.randint(1, 4)):
+            line.insert(chance.randint(0, len(line)), chance.choice(b" \t\r\x00*>.0k\xc3"))
+    return bytes(line)
+
+
+async def test_a_line_without_end_is_not_kept() -> None:
+    async with lock_plane() as plane, plane.clients(2) as (flooding, other):
+        for _ in range(64):
+            await flooding.send(b"x" * 65536)
+        assert await other.ask("ping") == "ok"
+
+        await flooding.send(b"\n")
+
+        assert await flooding.line() == b"error\n"
+        assert await flooding.is_closed()
+
+
+async def test_requests_behind_one_that_blocks_are_read_only_so_far() -> None:
+    async with lock_plane() as plane, plane.clients(2) as (holder, flooding):
+        token = await holder.lock("job")
+        pings = 100_000
+        await flooding.send(b"l\njob\n30\n")
+        sending = asyncio.create_task(flooding.send(b"ping\n_\n_\n" * pings))
+        await waiting(plane, 1)
+
+        assert await holder.ask("r", "job", token) == "ok"
+
+        assert (await flooding.line()).startswith(b"ok ")
+        for _ in range(pings):
+            assert await flooding.line() == b"ok\n"
+        await sending
+
+
+async def test_a_thousand_listeners_get_a_signal_once() -> None:
+    async with lock_plane() as plane, plane.clients(1001) as (sender, *listeners):
+        for number, client in enumerate(listeners):
+            assert await client.ask("listen", "news.>" if number % 2 else "news.today") == "ok"
+
+        assert await sender.ask("signal", "news.today", "extra extra") == "ok 1000"
+
+        for client in listeners:
+            assert await client.line() == b"sig news.today extra extra\n"
+            client.close()
+
+
+async def test_a_listener_that_does_not_read_loses_signals_and_delays_no_one() -> None:
+    async with lock_plane() as plane, plane.clients(3) as (sender, deaf, living):
+        assert await deaf.ask("listen", "flood") == "ok"
+        assert await living.ask("listen", "flood") == "ok"
+        deaf.stop_reading()
+        served = 2
+        while served == 2:  # Until what the kernel keeps for it is full, too.
+            for _ in range(1000):
+                served = int((await sender.ask("signal", "flood", "x" * 200)).removeprefix("ok "))
+                assert await living.line() == b"sig flood " + b"x" * 200 + b"\n"
+
+        assert served == 1
+
+
+async def test_an_authenticated_connection_over_tls(tmp_path: Path, tls_files: tuple[Path, Path]) -> None:
+    certificate, key = tls_files
+    secret = tmp_path / "secret"
+    secret.write_text(" s3cret\n")
+    async with lock_plane(tcp_tls_cert=certificate, tcp_tls_key=key, tcp_auth_token_file=secret) as plane:
+        context = ssl.create_default_context(cafile=str(certificate))
+        host, port = plane.address
+        streams = await asyncio.open_connection(host, int(port), ssl=context, server_hostname="localhost")
+        client = Client(*streams)
+        assert await client.ask("auth", "_", "s3cret") == "ok"
+        assert await client.lock("job")
+        client.close()
+
+
+@pytest.fixture(scope="module")
+def tls_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    yield server_files(tmp_path_factory.mktemp("tls"))
+
+
+async def test_what_is_asked_while_the_server_stops() -> None:
+    """Recording C61: waiters are told at once, what needs no wait is answered until the server is gone."""
+    async with lock_plane(shutdown_timeout_s=1.5) as plane, plane.clients(2) as (holder, waiter):
+        await holder.lock("job")
+        await waiter.send(b"l\njob\n30\n")
+        await waiting(plane, 1)
+
+        plane.server.request_stop()
+
+        assert await waiter.line() == b"error\n"
+        assert '"owner_conn_id":1' in await holder.ask("stats")
+        assert await waiter.ask("l", "job", "30") == "error"
+        assert await holder.is_closed()
+        with pytest.raises(ConnectionRefusedError):
+            await plane.connect()
