@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -13,7 +13,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from holdfast.leases.layer.locks.records import Holder, Lock, Refused, Session, Waiter
@@ -342,6 +341,10 @@ def test_a_lease_of_any_length_has_its_end(ttl_s: int) -> None:
 # -- the checks can fail
 
 
+def _does_nothing(*arguments: object, **more: object) -> None:
+    """In place of a rule."""
+
+
 def _last_come_first_served(monkeypatch: pytest.MonkeyPatch) -> None:
     grant_waiters = LockTable._grant_waiters
 
@@ -354,22 +357,43 @@ def _last_come_first_served(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _the_dead_keep_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LockTable, "cancel", lambda *_: None)
+    monkeypatch.setattr(LockTable, "cancel", _does_nothing)
 
 
 def _ended_leases_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LockTable, "_expire", lambda *_, **__: None)
+    monkeypatch.setattr(LockTable, "_expire", _does_nothing)
 
 
-@pytest.mark.parametrize(
-    "mutant", [_last_come_first_served, _the_dead_keep_their_place, _ended_leases_stay]
-)
+def walk() -> None:
+    """Each rule that a mutant breaks, once, with a look at everything after each step."""
+    machine = LockMachine()
+    steps: list[Callable[[], None]] = [
+        machine.begin,
+        lambda: machine.acquire(0, b"lock", 5, True),
+        lambda: machine.acquire(1, b"lock", 5, True),
+        lambda: machine.enqueue(2, b"lock", 5),
+        lambda: machine.acquire(3, b"lock", 5, True),
+        lambda: machine.vanish(0),
+        lambda: machine.time_passes(6),
+        lambda: machine.acquire(4, b"lock", 5, False),
+        lambda: machine.vanish(3),
+    ]
+    for step in steps:
+        step()
+        machine.the_table_is_the_model()
+        machine.sessions_know_what_is_theirs()
+        machine.a_free_slot_has_no_waiter()
+
+
+def test_a_walk_through_a_queue_agrees_with_the_model() -> None:
+    walk()
+
+
+@pytest.mark.parametrize("mutant", [_last_come_first_served, _the_dead_keep_their_place, _ended_leases_stay])
 def test_a_rule_that_is_wrong_is_noticed(
     monkeypatch: pytest.MonkeyPatch, mutant: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     mutant(monkeypatch)
 
     with pytest.raises((AssertionError, ValueError)):
-        run_state_machine_as_test(
-            LockMachine, settings=settings(LockMachine.TestCase.settings, phases=[Phase.generate])
-        )
+        walk()

@@ -405,6 +405,10 @@ def test_a_walk_in_which_decisions_come_twice_agrees_with_the_model() -> None:
     walk()
 
 
+def _does_nothing(*arguments: object) -> None:
+    """In place of a step."""
+
+
 def _ends_any_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leases end without a look at whose they are."""
     apply = rules.apply
@@ -419,7 +423,7 @@ def _ends_any_lease(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _publishes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was staged stays, so the second application publishes it over what is newer."""
-    monkeypatch.setattr(STAGES, "delete", lambda *_, **__: None)
+    monkeypatch.setattr(STAGES, "delete", _does_nothing)
 
 
 def _counts_again(monkeypatch: pytest.MonkeyPatch) -> None:

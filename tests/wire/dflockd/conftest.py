@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from holdfast.common.serving.listener import Listener
 from holdfast.common.serving.process import listeners_of
-from holdfast.common.serving.server import PlaneServer, running
+from holdfast.common.serving.server import PlaneServer, ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 
@@ -76,12 +76,12 @@ class LockPlane:
 
     def __init__(self, server: PlaneServer) -> None:
         self.server = server
-        (self.address,) = server.addresses_of("tcp")
+        (address,) = server.addresses_of("tcp")
+        assert isinstance(address, tuple), "it is no unix socket"
+        self.host, self.port = address
 
     async def connect(self) -> Client:
-        host, port = self.address
-        assert isinstance(port, int)
-        return Client(*await asyncio.open_connection(host, port))
+        return Client(*await asyncio.open_connection(self.host, self.port))
 
     @asynccontextmanager
     async def clients(self, count: int) -> AsyncIterator[list[Client]]:
@@ -99,5 +99,6 @@ async def lock_plane(**settings: Any) -> AsyncIterator[LockPlane]:
     plane = GatewaySettings.isolated(**given)
     app = create_app(plane)
     listeners: list[Listener] = listeners_of(app, plane)
-    async with running(app, *listeners) as server:
+    options = ServeOptions(shutdown_timeout_s=plane.shutdown_timeout_s)
+    async with running(app, *listeners, options=options) as server:
         yield LockPlane(server)

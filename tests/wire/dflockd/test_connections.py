@@ -3,12 +3,11 @@
 import asyncio
 import random
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.infra.certificates import server_files
+from tests.service.common.certificates import Authority, pem
 from tests.wire.dflockd.conftest import Client, LockPlane, lock_plane
 
 LINES = 100_000
@@ -75,8 +74,36 @@ async def test_pipelined_requests_behind_a_grant_go_on_in_a_chain() -> None:
 
 async def test_random_lines_are_answered_or_end_the_connection() -> None:
     chance = random.Random(6388)
-    words = [b"l", b"r", b"n", b"e", b"w", b"sl", b"se", b"sw", b"listen", b"signal", b"stats", b"auth", b"kset"]
-    words += [b"lpush", b"lrange", b"incr", b"k", b"", b"0", b"1", b"-1", b"5 6", b"\xff\xfe", b"x" * 256, b">", b"a.*"]
+    words = [
+        b"l",
+        b"r",
+        b"n",
+        b"e",
+        b"w",
+        b"sl",
+        b"se",
+        b"sw",
+        b"listen",
+        b"signal",
+        b"stats",
+        b"auth",
+        b"kset",
+    ]
+    words += [
+        b"lpush",
+        b"lrange",
+        b"incr",
+        b"k",
+        b"",
+        b"0",
+        b"1",
+        b"-1",
+        b"5 6",
+        b"\xff\xfe",
+        b"x" * 256,
+        b">",
+        b"a.*",
+    ]
     async with lock_plane(tcp_read_timeout_s=60) as plane, plane.clients(1) as (steady,):
         for _ in range(LINES // 1000):
             async with plane.clients(1) as (client,):
@@ -151,23 +178,20 @@ async def test_a_listener_that_does_not_read_loses_signals_and_delays_no_one() -
         assert served == 1
 
 
-async def test_an_authenticated_connection_over_tls(tmp_path: Path, tls_files: tuple[Path, Path]) -> None:
-    certificate, key = tls_files
-    secret = tmp_path / "secret"
+async def test_an_authenticated_connection_over_tls(tmp_path: Path) -> None:
+    authority = Authority()
+    issued, private_key = authority.issue("locks")
+    certificate, key, secret = tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "secret"
+    certificate.write_bytes(pem(issued))
+    key.write_bytes(pem(private_key))
     secret.write_text(" s3cret\n")
     async with lock_plane(tcp_tls_cert=certificate, tcp_tls_key=key, tcp_auth_token_file=secret) as plane:
-        context = ssl.create_default_context(cafile=str(certificate))
-        host, port = plane.address
-        streams = await asyncio.open_connection(host, int(port), ssl=context, server_hostname="localhost")
-        client = Client(*streams)
+        context = ssl.create_default_context(cadata=pem(authority.certificate).decode())
+        context.check_hostname = False
+        client = Client(*await asyncio.open_connection(plane.host, plane.port, ssl=context))
         assert await client.ask("auth", "_", "s3cret") == "ok"
         assert await client.lock("job")
         client.close()
-
-
-@pytest.fixture(scope="module")
-def tls_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
-    yield server_files(tmp_path_factory.mktemp("tls"))
 
 
 async def test_what_is_asked_while_the_server_stops() -> None:

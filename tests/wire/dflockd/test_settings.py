@@ -1,0 +1,163 @@
+"""What each setting of the listener does to its clients, and what is refused at the start."""
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.common.serving.process import listeners_of
+from holdfast.common.serving.server import running
+from holdfast.common.settings import SettingsError
+from holdfast.gateway.app import create_app
+from holdfast.gateway.settings import GatewaySettings
+from tests.wire.dflockd.conftest import lock_plane
+
+
+def settings_of(environ: Mapping[str, str] | None = None, **flags: Any) -> GatewaySettings:
+    around: dict[str, Any] = {
+        "_environ": {"HOME": "/nowhere", **(environ or {})},
+        "_directory": Path("/nowhere"),
+    }
+    return GatewaySettings(**around, **flags)
+
+
+def test_without_any_setting_it_is_dflockds_port_on_this_machine() -> None:
+    assert settings_of().tcp_listen == "127.0.0.1:6388"
+
+
+@pytest.mark.parametrize("value", ["", "off"])
+def test_it_is_off_when_the_address_is_empty_or_off(value: str) -> None:
+    plane = settings_of(tcp_listen=value, store="mem://")
+
+    assert "tcp" not in {listener.name for listener in listeners_of(create_app(plane), plane)}
+
+
+def test_the_names_of_dflockds_environment_count_where_ours_are_not_set() -> None:
+    environ = {
+        "DFLOCKD_HOST": "127.0.0.2",
+        "DFLOCKD_PORT": "7000",
+        "DFLOCKD_DEFAULT_LEASE_TTL_S": "10",
+        "DFLOCKD_LEASE_SWEEP_INTERVAL_S": "2",
+        "DFLOCKD_GC_LOOP_SLEEP": "3",
+        "DFLOCKD_GC_MAX_UNUSED_TIME": "4",
+        "DFLOCKD_MAX_LOCKS": "5",
+        "DFLOCKD_MAX_CONNECTIONS": "6",
+        "DFLOCKD_MAX_WAITERS": "7",
+        "DFLOCKD_MAX_KEYS": "8",
+        "DFLOCKD_MAX_LIST_LENGTH": "9",
+        "DFLOCKD_READ_TIMEOUT_S": "11",
+        "DFLOCKD_WRITE_TIMEOUT_S": "0",
+        "DFLOCKD_AUTO_RELEASE_ON_DISCONNECT": "no",
+        "DFLOCKD_AUTH_TOKEN": "s3cret",
+        "HOLDFAST_TCP_MAX_LOCKS": "50",
+    }
+
+    plane = settings_of(environ)
+
+    assert plane.tcp_listen == "127.0.0.2:7000"
+    assert (plane.tcp_lease_ttl_s_default, plane.tcp_sweep_interval_s) == (10, 2)
+    assert (plane.tcp_gc_interval_s, plane.tcp_gc_idle_s_max) == (3, 4)
+    assert (plane.tcp_locks_max, plane.tcp_connections_max, plane.tcp_waiters_max) == (50, 6, 7)
+    assert (plane.tcp_keys_max, plane.tcp_list_items_max) == (8, 9)
+    assert (plane.tcp_read_timeout_s, plane.tcp_write_timeout_s) == (11, 0)
+    assert plane.tcp_auto_release is False
+    assert plane.tcp_auth_token is not None
+    assert "s3cret" not in repr(plane)
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        ({"tcp_listen": "0.0.0.0:6388"}, "open to the network"),
+        ({"tcp_listen": ":6388", "mtls_disabled": True}, "open to the network"),
+        ({"tcp_tls_cert": "cert.pem"}, "needs --tcp-tls-key too"),
+        ({"tcp_tls_key": "key.pem"}, "needs --tcp-tls-cert too"),
+        ({"tcp_listen": "6388"}, "expected host:port"),
+        ({"tcp_lease_ttl_s_default": "1500ms"}, "whole seconds"),
+        ({"tcp_lease_ttl_s_default": 0}, "tcp-default-lease-ttl"),
+        ({"tcp_locks_max": 0}, "tcp-max-locks"),
+    ],
+)
+def test_a_start_is_refused_with_the_reason(flags: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem):
+        settings_of(**flags)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"tcp_auth_token": " "},
+        {"tcp_auth_token_file": "/nowhere/secret"},
+        {"tcp_tls_cert": "/x", "tcp_tls_key": "/y"},
+    ],
+)
+async def test_a_secret_or_certificate_that_cannot_be_used_stops_the_start(given: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match="tcp"):
+        async with lock_plane(**given):
+            pass
+
+
+async def test_a_default_address_that_another_server_has_is_left_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        environ = {"DFLOCKD_PORT": str(other.getsockname()[1])}
+        plane = settings_of(environ, store="mem://", listen="127.0.0.1:0")
+        app = create_app(plane)
+        async with running(app, *listeners_of(app, plane)) as server:
+            assert server.addresses
+            assert server.addresses_of("tcp") == []
+
+
+async def test_an_address_that_was_asked_for_and_is_taken_stops_the_start() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        with pytest.raises(OSError, match="another server"):
+            async with lock_plane(tcp_listen=f"127.0.0.1:{other.getsockname()[1]}"):
+                pass
+
+
+async def test_a_client_must_send_the_secret_first_and_in_time() -> None:
+    async with lock_plane(tcp_auth_token="s3cret", tcp_read_timeout_s=0.2) as plane:
+        async with plane.clients(3) as (silent, wrong, long):
+            assert await wrong.ask("auth", "_", "s3cretx") == "error_auth"
+            assert await wrong.is_closed()
+            await long.send(b"x" * 257 + b"\n")
+            for client in (silent, long):
+                assert await client.line() == b"error_auth\n"
+                assert await client.is_closed()
+
+
+async def test_keys_of_values_have_a_limit_and_so_have_lists() -> None:
+    async with lock_plane(tcp_keys_max=3, tcp_list_items_max=2) as plane, plane.clients(1) as (client,):
+        assert await client.ask("incr", "a", "1") == "ok 1"
+        assert await client.ask("kset", "b", "x 0") == "ok"
+        assert await client.ask("rpush", "c", "one") == "ok 1"
+        for command, argument in (("incr", "1"), ("cset", "1"), ("kset", "x 0"), ("lpush", "x")):
+            assert await client.ask(command, "d", argument) == "error_max_keys"
+        assert await client.ask("rpush", "c", "two") == "ok 2"
+        assert await client.ask("rpush", "c", "three") == "error_list_full"
+        assert await client.ask("incr", "a", str((1 << 63) - 1)) == "error"
+        assert await client.ask("get", "a") == "ok 1"
+
+
+async def test_idle_counters_of_zero_are_forgotten_and_texts_without_end_are_not() -> None:
+    async with lock_plane(tcp_gc_idle_s_max=0.05, tcp_gc_interval_s=0.02) as plane:
+        async with plane.clients(1) as (client,):
+            await client.ask("incr", "a", "0")
+            await client.ask("kset", "b", "kept")
+            while '"counters":[]' not in await client.ask("stats"):
+                continue
+            assert await client.ask("kget", "b") == "ok kept"
+
+
+async def test_a_client_that_takes_no_answers_is_cut_off() -> None:
+    async with lock_plane(tcp_write_timeout_s=0.1) as plane, plane.clients(2) as (deaf, other):
+        for number in range(200):
+            await other.ask("kset", f"{number:0200}", "x 0")
+        deaf.stop_reading()
+        with pytest.raises(ConnectionError):
+            while True:
+                await deaf.send(b"stats\n_\n_\n" * 100)
+                await asyncio.sleep(0.01)  # Until the socket tells.
+        assert await other.ask("ping") == "ok"
