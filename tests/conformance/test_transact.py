@@ -276,3 +276,42 @@ async def test_in_commit_order_sees_what_was_begun_before_however_large_it_is(st
 
     assert record is not None
     assert await committing == record.mod_revision
+
+
+async def test_many_records_without_a_value_are_new_ones_to_every_reader(store: Store) -> None:
+    entries = [b"index-%d" % number for number in range(30)]
+    assert await store.get(entries[0]) is None  # What is remembered of it is no longer so afterwards.
+
+    def put_all(tx: Transaction) -> list[bytes]:
+        tx.put_all_fresh(entries)
+        assert tx.get(entries[1]) is not None
+        return [record.key for record in tx.range(b"index-", b"index.", limit=100)]
+
+    assert await store.transact(put_all) == sorted(entries)
+    revision = store.revision
+    async with store.watch(b"index-", b"index.", after=revision - 1) as watch:
+        assert {event.key for event in await anext(watch)} == set(entries)
+    first = await store.get(entries[0])
+    assert first is not None
+    assert (first.value, first.create_revision, first.mod_revision, first.version) == (
+        b"",
+        revision,
+        revision,
+        1,
+    )
+    assert await store.transact(lambda tx: tx.get(entries[2])) == await store.get(entries[2])
+
+    def replace_all(tx: Transaction) -> None:
+        for entry in entries:
+            tx.delete(entry)
+        tx.put(entries[0], b"first")
+        tx.put_all_fresh(entries)  # Not new to this transaction, whatever its caller says.
+        tx.put(entries[1], b"value")
+        tx.delete(entries[2])
+
+    await store.transact(replace_all)
+    records = {record.key: record for record in await store.range(b"index-", b"index.", limit=100)}
+    assert entries[2] not in records
+    assert (records[entries[0]].value, records[entries[1]].value) == (b"", b"value")
+    assert records[entries[0]].create_revision == revision
+    assert records[entries[3]].version == 2

@@ -7,7 +7,7 @@ A local store tells of each batch as it is staged, so what is known is what a tr
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from holdfast.storage.port import EMPTY, Batch, Record
 
@@ -85,7 +85,7 @@ class RangeCache:
         if known is not None and known.revision < revision:
             self._write(known, key, record)
 
-    def staged(self, newest: Sequence[tuple[bytes, Record | None]], revision: int) -> None:
+    def staged(self, newest: Iterable[tuple[bytes, Record | None]], revision: int) -> None:
         """A local store has staged a batch; these are its keys."""
         starts = self.starts
         if not starts:

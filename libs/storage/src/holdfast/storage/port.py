@@ -80,7 +80,8 @@ class Batch:
 
     `expects` maps a key to the mod_revision it must have (ABSENT: none). `blobs` names, for a key in `puts`, the
     blobs that its record refers to; they live at least as long as a record refers to them. `fresh` are keys of `puts` that
-    do not exist, which the writer knows for sure: a store need not look them up. `read_stamp` is the store's own: with it a store
+    do not exist, which the writer knows for sure: a store need not look them up; `bare` are those of them without a value that
+    are found by ranges and hardly ever read by their names. `read_stamp` is the store's own: with it a store
     may know that nothing changed since the expectations were read.
     """
 
@@ -90,6 +91,7 @@ class Batch:
     deletes: set[bytes] = field(default_factory=set)
     blobs: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
     fresh: set[bytes] = field(default_factory=set)
+    bare: set[bytes] = field(default_factory=set)
     read_stamp: int = NO_STAMP
 
 
@@ -275,6 +277,10 @@ class Transaction(View, Protocol):
 
     def put_fresh(self, key: bytes, value: bytes) -> None:
         """The same, of a key that does not exist: it holds an id that was minted for it, or follows from what was read."""
+        ...
+
+    def put_all_fresh(self, keys: Sequence[bytes]) -> None:
+        """Records without a value under keys that do not exist, such as the entries of an index: `fresh` and `bare`."""
         ...
 
     def delete(self, key: bytes) -> None: ...

@@ -232,7 +232,9 @@ class BufferedTransaction:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._seen: dict[bytes, Record | None] = {}  # What was read, and over it what was written.
+        self._seen: dict[
+            bytes, Record | None
+        ] = {}  # What was read, and over it what was written and read again.
         self.batch = Batch(read_stamp=source.stamp)
         self.followers: list[Callable[[int], None]] = []
         self.undurable_revision = 0
@@ -245,6 +247,10 @@ class BufferedTransaction:
         seen = self._seen
         if key in seen:
             return seen[key]
+        value = self.batch.puts.get(key)
+        if value is not None:
+            seen[key] = own = _own(key, value)
+            return own
         source = self._source
         # As `_remember` does, without the call: this is the read of every rule.
         seen[key] = record = source.get(key)
@@ -254,12 +260,13 @@ class BufferedTransaction:
         return record
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
-        unread = [key for key in keys if key not in self._seen]
+        seen, puts = self._seen, self.batch.puts
+        unread = [key for key in keys if key not in seen and key not in puts]
         if unread:
             found = self._source.get_many(unread)
             for key in unread:
                 self._remember(key, found.get(key))
-        records = {key: self._seen[key] for key in keys}
+        records = {key: seen[key] if key in seen else self.get(key) for key in keys}
         return {key: record for key, record in records.items() if record is not None}
 
     def range(
@@ -274,9 +281,9 @@ class BufferedTransaction:
         if expected:
             self._expect_range(read, records, revision)
         merged = {record.key: record for record in records if record.key not in batch.deletes}
-        for key in batch.puts:
-            if _within(key, start, end) and (own := self._seen[key]) is not None:
-                merged[key] = own
+        for key, value in batch.puts.items():
+            if _within(key, start, end):
+                merged[key] = _own(key, value)
         return [merged[key] for key in sorted(merged, reverse=reverse)[:limit]]
 
     def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
@@ -285,21 +292,37 @@ class BufferedTransaction:
     def put(self, key: bytes, value: bytes, *, blobs: tuple[str, ...] = ()) -> None:
         batch = self.batch
         batch.deletes.discard(key)
+        if batch.bare:
+            batch.bare.discard(key)
         batch.puts[key] = value
         if blobs:
             batch.blobs[key] = blobs
         elif batch.blobs:
             batch.blobs.pop(key, None)
-        self._seen[key] = Record(key, value, 0, 0, 0)
+        self._seen.pop(key, None)
 
     def put_fresh(self, key: bytes, value: bytes) -> None:
-        if key not in self._seen:
-            self.batch.fresh.add(key)
+        batch = self.batch
+        if key not in batch.expects and key not in batch.puts and key not in batch.deletes:
+            batch.fresh.add(key)
         self.put(key, value)
+
+    def put_all_fresh(self, keys: Sequence[bytes]) -> None:
+        batch = self.batch
+        entries = dict.fromkeys(keys, b"")
+        known = (batch.expects, batch.puts, batch.deletes)
+        if all(entries.keys().isdisjoint(each) for each in known):
+            batch.fresh.update(entries)
+            batch.bare.update(entries)
+            batch.puts.update(entries)
+        else:
+            for key in entries:
+                self.put_fresh(key, b"")
 
     def delete(self, key: bytes) -> None:
         batch = self.batch
         batch.fresh.discard(key)
+        batch.bare.discard(key)
         batch.puts.pop(key, None)
         batch.blobs.pop(key, None)
         batch.deletes.add(key)
@@ -329,6 +352,11 @@ class BufferedTransaction:
             else:
                 end = next_key(records[-1].key)
         self.batch.expect_ranges.append(RangeExpectation(start, end, revision))
+
+
+def _own(key: bytes, value: bytes) -> Record:
+    """A record as its own transaction sees it: it has no revision yet."""
+    return Record(key, value, 0, 0, 0)
 
 
 def _within(key: bytes, start: bytes, end: bytes | None) -> bool:

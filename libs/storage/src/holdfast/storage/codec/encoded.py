@@ -165,7 +165,9 @@ class ValueCodec:
             sealed[key] = self.seal(key, value)
             if len(sealed) % STEP_RECORDS == 0:
                 await asyncio.sleep(0)
-        return replace(batch, puts=sealed)
+        # What is bare has no value, sealed or not.
+        bare = {key for key in batch.bare if not sealed[key]} if batch.bare else batch.bare
+        return replace(batch, puts=sealed, bare=bare)
 
     def open_event(self, event: Event) -> Event:
         return Event(

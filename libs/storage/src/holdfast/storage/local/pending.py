@@ -5,7 +5,7 @@ Bookkeeping on the loop: of I/O there is only the engine's, which answers at onc
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from holdfast.storage.known_ranges import RangeCache
 from holdfast.storage.local import layout
 from holdfast.storage.local.engine import ClosedEngine, Engine, Prepared, Write
 from holdfast.storage.local.layout import RecordChange
-from holdfast.storage.port import EMPTY, RangeExpectation, Record
+from holdfast.storage.port import EMPTY, RangeExpectation, Record, record_of
 
 RECENT_REVISIONS_MAX = 4096  # How far back a range expectation can be judged …
 RECENT_CHANGES_MAX = 1 << 16  # … and how many changes may be kept for it: a batch may have thousands.
@@ -89,6 +89,13 @@ class LatestRecords:
             self._old, self.young = self.young, {}
             self._young_bytes = 0
 
+    def forget(self, keys: Collection[bytes]) -> None:
+        """What was remembered of these, such as that they do not exist, is no longer so."""
+        for known in (self.young, self._old):
+            if not known.keys().isdisjoint(keys):
+                for key in keys:
+                    known.pop(key, None)
+
     def clear(self) -> None:
         """Nothing that was remembered is certain any more."""
         self.young.clear()
@@ -103,6 +110,7 @@ class PendingBatch:
         "after_revision",
         "answer",
         "at_ms",
+        "bare",
         "changes",
         "durable",
         "newest",
@@ -119,12 +127,14 @@ class PendingBatch:
         at_ms: int,
         changes: list[RecordChange],
         newest: list[tuple[bytes, Kept | None]],
+        bare: Collection[bytes] = (),
     ) -> None:
         self.revision = revision
         self.after_revision = after_revision
         self.at_ms = at_ms
         self.changes = changes
-        self.newest = newest  # What each key is after it.
+        self.newest = newest  # What each key is after it …
+        self.bare = bare  # … but for these: new ones without a value.
         self.writes: list[Write] = []  # All that the batch changes on the engine.
         self.prepared: Prepared | None = None  # The same, ready to be written alone.
         self.released_blobs: Sequence[str] = ()  # Each loses a reference by this batch.
@@ -183,8 +193,10 @@ class PendingBatches:
             latest[key] = (revision, stored)
             keys.append(key)
         self._records.set_all(staged.newest)
+        if staged.bare:
+            self._records.forget(staged.bare)
         if self._ranges.starts:
-            self._ranges.staged([(key, kept and kept.record) for key, kept in staged.newest], revision)
+            self._ranges.staged(_newest_records(staged), revision)
         recent = self._recent
         recent.append((revision, keys))
         self._recent_changes += len(staged.changes)
@@ -333,3 +345,11 @@ class PendingBatches:
 
     def writes(self) -> Iterator[Write]:
         return (write for staged in self._batches.values() for write in staged.writes)
+
+
+def _newest_records(staged: PendingBatch) -> Iterator[tuple[bytes, Record | None]]:
+    """Each key of a batch and what it is after it."""
+    for key, kept in staged.newest:
+        yield key, None if kept is None else kept.record
+    for key in staged.bare:
+        yield key, record_of((key, b"", staged.revision, staged.revision, 1))

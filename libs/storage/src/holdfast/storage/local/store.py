@@ -123,8 +123,10 @@ class LocalStore(LocalReader):
         revision = pending.revision + 1
         changes: list[RecordChange] = []
         newest: list[tuple[bytes, Kept | None]] = []
-        fresh, blobs_of = batch.fresh, batch.blobs
+        fresh, bare, blobs_of = batch.fresh, batch.bare, batch.blobs
         for key, value in batch.puts.items():
+            if bare and key in bare:
+                continue
             blobs = blobs_of.get(key, ()) if blobs_of else ()
             if blobs:
                 self._check_blobs(blobs)
@@ -144,8 +146,11 @@ class LocalStore(LocalReader):
             if previous is not None:
                 changes.append(_change((key, None, previous.stored)))
                 newest.append((key, None))
+        if bare:  # All are stored alike, and seldom read by their names.
+            stored = layout.encode_stored(record_of((b"", b"", revision, revision, 1)))
+            changes += [_change((key, stored, None)) for key in bare]
         self._committed_at_ms = at_ms = self._clock.now_ms()
-        return PendingBatch(revision, self._pending.revision_kept, at_ms, changes, newest)
+        return PendingBatch(revision, self._pending.revision_kept, at_ms, changes, newest, bare)
 
     def _check_blobs(self, blobs: tuple[str, ...]) -> None:
         for blob_id in blobs:

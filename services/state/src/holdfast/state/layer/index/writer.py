@@ -1,7 +1,7 @@
 """The index follows the documents: what a publish changes is written in the publish's own commit."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from holdfast.state.layer.index.summaries import Summaries
@@ -37,6 +37,11 @@ def index_key(prefix: bytes, entry: bytes, key: str) -> bytes:
     return b"%b%bA%b\0" % (prefix, entry, key.encode())
 
 
+def index_keys(member: Member, entries: Iterable[bytes]) -> list[bytes]:
+    prefix, suffix = index_prefix(member.namespace), b"A%b\0" % member.key.encode()
+    return [prefix + entry + suffix for entry in entries]
+
+
 class IndexWriter:
     """Writes the index of one store."""
 
@@ -63,13 +68,16 @@ class IndexWriter:
                 self.states.enter(tx, namespace, IndexState.CLEARING, is_wanted=True)
                 continue
             left -= len(added) + len(removed)
-            prefix = index_prefix(namespace)
+            new = index_keys(change.member, added)
             # Of a built index the entries that a document did not have are not there, but for the mark that stays.
-            put = tx.put_fresh if phase == IndexState.READY and PARTIAL not in added else tx.put
-            for entry in added:
-                put(index_key(prefix, entry, change.member.key), b"")
-            for entry in removed:
-                tx.delete(index_key(prefix, entry, change.member.key))
+            if phase == IndexState.READY and PARTIAL not in added:
+                if new:
+                    tx.put_all_fresh(new)
+            else:
+                for key in new:
+                    tx.put(key, b"")
+            for key in index_keys(change.member, removed):
+                tx.delete(key)
 
     def _publish_large(self, tx: Transaction, change: DocumentChange, *, is_indexed: bool) -> None:
         """A summary takes long to make, so it follows the commit; until it is there, queries read the document."""
@@ -84,9 +92,8 @@ class IndexWriter:
         if is_large(document) and is_visible(member.key, document):
             self.summaries.want(tx, member)
         entries = self._entries(member.key, document)
-        prefix = index_prefix(member.namespace)
-        for entry in entries:
-            tx.put(index_key(prefix, entry, member.key), b"")
+        for key in index_keys(member, entries):
+            tx.put(key, b"")
         return len(entries)
 
     def _difference(
