@@ -91,7 +91,14 @@ def run(folder: Path, home: Path, server: Server) -> None:
 def main(folder: Path) -> None:
     home = folder.with_name("home")
     with serving(
-        home, "--disable-mtls", "--listen", "127.0.0.1:0", "--store", f"disk://{folder}/store"
+        home,
+        "--disable-mtls",
+        "--listen",
+        "127.0.0.1:0",
+        "--tcp-listen",
+        "off",
+        "--store",
+        f"disk://{folder}/store",
     ) as server:
         run(folder, home, server)
     sys.stdout.write("refused, told once, read, resumed\n")

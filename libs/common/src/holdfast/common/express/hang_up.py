@@ -6,21 +6,29 @@ import socket
 import struct
 from typing import Final, cast
 
+FILENO: Final = "fileno"
+"""Extra information of transports that have a descriptor and no object for their socket."""
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 
 def is_peer_gone(transport: asyncio.Transport) -> bool:
     """True after a reset; a peer that only finished sending still counts as there."""
-    peer = cast(socket.socket | None, transport.get_extra_info("socket"))
-    if peer is None or transport.is_closing():
-        return transport.is_closing()
-    return bool(watch_hang_up(peer).poll(0))
+    if transport.is_closing():
+        return True
+    hang_up = watch_hang_up(transport)
+    return hang_up is not None and bool(hang_up.poll(0))
 
 
-def watch_hang_up(peer: socket.socket) -> "select.poll":
-    """Finds something as soon as the other side is gone: errors and hang-ups are reported unasked."""
+def watch_hang_up(transport: asyncio.Transport) -> "select.poll | None":
+    """Finds something as soon as the other side is gone: errors and hang-ups are reported unasked. None: there is no socket."""
+    descriptor: int | None = transport.get_extra_info(FILENO)
+    if descriptor is None:
+        peer = cast(socket.socket | None, transport.get_extra_info("socket"))
+        if peer is None:
+            return None
+        descriptor = peer.fileno()
     poll = select.poll()
-    poll.register(peer.fileno(), 0)
+    poll.register(descriptor, 0)
     return poll
 
 

@@ -378,7 +378,7 @@ class ExpressProtocol(AsgiConnection):
             return
         if answer.on_unsent is not None:
             if self._hang_up is None and not transport.is_closing():
-                self._hang_up = watch_hang_up(transport.get_extra_info("socket"))
+                self._hang_up = watch_hang_up(transport)
             if self._hang_up is None or transport.is_closing() or self._hang_up.poll(0):
                 answer.on_unsent()
                 transport.abort()

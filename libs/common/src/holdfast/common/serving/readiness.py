@@ -17,6 +17,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
+from holdfast.common.express.hang_up import FILENO
 from holdfast.common.logging import get_logger
 
 HAS_EPOLL: Final = hasattr(select, "epoll")
@@ -56,6 +57,10 @@ class ReadinessSet:
     def forget(self, fd: int) -> None:
         del self._ready[fd]
         self._epoll.unregister(fd)
+
+    def forget_closed(self, fd: int) -> None:
+        """The same for one that is closed at once: the kernel forgets it by itself."""
+        del self._ready[fd]
 
     def close(self) -> None:
         self.loop.remove_reader(self._epoll.fileno())
@@ -199,6 +204,8 @@ class SocketTransport(asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if self._fd < 0:
             return default
+        if name == FILENO:
+            return self._fd
         if name == "socket":
             if self._socket is None:
                 self._socket = socket.socket(self._family, socket.SOCK_STREAM, 0, fileno=self._fd)
@@ -375,7 +382,7 @@ class SocketTransport(asyncio.Transport):
         self._mask = 0
         if self._is_watched:
             self._is_watched = False
-            self._readiness.forget(fd)
+            self._readiness.forget_closed(fd)
         if self._socket is not None:
             self._socket.close()
         else:
