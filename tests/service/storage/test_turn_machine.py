@@ -2,15 +2,16 @@
 is there, and nothing is seen that is not."""
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import replace
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
+from hypothesis.errors import Flaky
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     invariant,
@@ -21,9 +22,10 @@ from hypothesis.stateful import (
 from holdfast.common import failpoint
 from holdfast.storage.disk import journal
 from holdfast.storage.disk.fsync_policy import STALL_S
-from holdfast.storage.disk.journal import DiskJournal
+from holdfast.storage.disk.journal import DiskJournal, Queued
 from holdfast.storage.disk.store import open_disk
 from holdfast.storage.errors import Conflict, StorageError, StoreClosed
+from holdfast.storage.local.pending import PendingBatches
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, Event, Record, Transaction
@@ -32,9 +34,10 @@ from tests.infra.examples import examples
 from tests.service.storage.turn_model import Commit, Prediction, TurnModel, by_key
 
 OPTIONS = StoreOptions(
-    journal_segment_bytes=16 << 10, free_bytes_min=0, group_batches_max=3, loop_syncs_after=4
+    journal_segment_bytes=8 << 10, free_bytes_min=0, group_batches_max=3, loop_syncs_after=4
 )
 TIMEOUT_S = 20
+MUTANT_TIMEOUT_S = 1  # A store that is broken on purpose may hang: that is caught, too.
 SLOW_S = STALL_S * 0.9  # Not a stall, after which the loop would not sync for thousands of syncs.
 KEYS = st.sampled_from([b"", b"a", b"a\x00", b"b", b"c\xff"])
 VALUES = st.binary(max_size=12) | st.sampled_from([b"x" * 3000, bytes(1500)])
@@ -44,9 +47,10 @@ PUTS = st.dictionaries(KEYS, VALUES, min_size=1, max_size=3)
 class TurnMachine(RuleBasedStateMachine):
     """Calls are begun by one rule and end in any later one; between two rules the loop stands still."""
 
-    def __init__(self, folders: Iterator[Path]) -> None:
+    def __init__(self, folders: Iterator[Path], timeout_s: float) -> None:
         super().__init__()
         self.folders = folders
+        self.timeout_s = timeout_s
         self.runner = asyncio.Runner()
         self.model = TurnModel()
         self.calls: list[asyncio.Task[None]] = []
@@ -100,8 +104,11 @@ class TurnMachine(RuleBasedStateMachine):
         assert self.opened is not None
         self.device.gate.set()
         opened, self.opened = self.opened, None
-        await opened.__aexit__(None, None, None)
-        await asyncio.gather(*self.calls, self.watcher, return_exceptions=True)
+        async with asyncio.timeout(self.timeout_s):
+            await opened.__aexit__(None, None, None)
+        for task in (calls := [*self.calls, self.watcher]):
+            task.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
         self.calls = []
 
     # -- calls
@@ -236,7 +243,7 @@ class TurnMachine(RuleBasedStateMachine):
         self.device.gate.set()
 
         async def ended() -> None:
-            async with asyncio.timeout(TIMEOUT_S):
+            async with asyncio.timeout(self.timeout_s):
                 await asyncio.gather(*self.calls)
                 while self.last_watched < self.store.revision:
                     await asyncio.sleep(0)
@@ -296,7 +303,6 @@ class TurnMachine(RuleBasedStateMachine):
         copy = next(self.folders)
         self.device.copy(self.folder, copy, seed, self.store._engine._flushing)  # type: ignore[attr-defined]
         self.take_what_is_done()
-        self.calls.append(self.watcher)
         self.run(self._end())
         self.open(copy)
 
@@ -357,29 +363,141 @@ async def history_of(store: LocalStore) -> list[Event]:
     return events
 
 
-@contextmanager
-def walking(tmp_path: Path) -> Iterator[Callable[[int, int], None]]:
+def walk(tmp_path: Path, count: int, *, steps: int = 30, is_search: bool = True) -> None:
     """Random walks, each in folders of its own; by the device's time."""
     folders = (tmp_path / str(number) for number in range(1_000_000))
+    phases, timeout_s = (Phase, TIMEOUT_S) if is_search else ((Phase.generate,), MUTANT_TIMEOUT_S)
     real = journal.time
-
-    def walk(count: int, steps: int) -> None:
+    try:
         run_state_machine_as_test(
-            cast("type[TurnMachine]", lambda: TurnMachine(folders)),
+            cast("type[TurnMachine]", lambda: TurnMachine(folders, timeout_s)),
             settings=settings(
                 max_examples=count,
                 stateful_step_count=steps,
                 deadline=None,
+                phases=phases,
+                report_multiple_bugs=False,
                 suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
             ),
         )
-
-    try:
-        yield walk
     finally:
         journal.time = real
 
 
 def test_no_turn_lies_about_what_the_device_has(tmp_path: Path) -> None:
-    with walking(tmp_path) as walk:
-        walk(examples(searching=400), 30)
+    walk(tmp_path, examples(searching=320))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_no_turn_lies_in_a_long_search(tmp_path: Path) -> None:
+    walk(tmp_path, 2000, steps=40)
+
+
+# -- mutants of the journal, each of which the walk has to find
+
+
+def applies_before_the_sync(patch: pytest.MonkeyPatch) -> None:
+    write_group = DiskJournal._write_group
+
+    def eager(self: DiskJournal, group: list[Queued]) -> bool:
+        for _, staged in group:
+            self._store._engine.write(staged.writes)
+        return write_group(self, group)
+
+    patch.setattr(DiskJournal, "_write_group", eager)
+
+
+def swallows_a_failure(patch: pytest.MonkeyPatch) -> None:
+    append = DiskJournal._append
+
+    def careless(self: DiskJournal, revision: int, entries: list[bytes]) -> None:
+        with suppress(OSError):
+            append(self, revision, entries)
+
+    patch.setattr(DiskJournal, "_append", careless)
+
+
+class Detour:
+    """The loop, on which the thread's reports come in some turns late."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loop, name)
+
+    def call_soon_threadsafe(self, callback: Callable[..., object], *args: object) -> None:
+        is_report = getattr(callback, "__name__", "") == "became_durable"
+        self._loop.call_soon_threadsafe(self._later, 4 if is_report else 0, callback, *args)
+
+    def _later(self, turns: int, callback: Callable[..., object], *args: object) -> None:
+        if turns:
+            self._loop.call_soon(self._later, turns - 1, callback, *args)
+        else:
+            callback(*args)
+
+
+def lets_the_loop_overtake_the_thread(patch: pytest.MonkeyPatch) -> None:
+    start = DiskJournal.start
+
+    def started(self: DiskJournal, store: LocalStore) -> None:
+        start(self, store)
+        self._loop = cast("asyncio.AbstractEventLoop", Detour(self._loop))
+
+    patch.setattr(DiskJournal, "start", started)
+
+
+def takes_the_newest_first(patch: pytest.MonkeyPatch) -> None:
+    """As a group that goes back from the thread to the loop would, if it were put behind what came meanwhile."""
+    take = DiskJournal._take
+
+    def taken(self: DiskJournal) -> list[Queued]:
+        group = take(self)
+        self._queue.reverse()
+        return group
+
+    patch.setattr(DiskJournal, "_take", taken)
+
+
+def gives_numbers_again(patch: pytest.MonkeyPatch) -> None:
+    lose = PendingBatches.lose
+
+    def forgetful(self: PendingBatches, durable_revision: int, error: StorageError) -> None:
+        lose(self, durable_revision, error)
+        self.start_at(durable_revision)
+
+    patch.setattr(PendingBatches, "lose", forgetful)
+
+
+def answers_before_the_sync(patch: pytest.MonkeyPatch) -> None:
+    patch.setenv("HOLDFAST_FAILPOINT", "commit.answer_before_durable:skip")
+
+
+def leaves_the_sync_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setenv("HOLDFAST_FAILPOINT", "journal.sync:skip")
+
+
+@pytest.mark.parametrize(
+    "mutate",
+    [
+        applies_before_the_sync,
+        swallows_a_failure,
+        lets_the_loop_overtake_the_thread,
+        takes_the_newest_first,
+        gives_numbers_again,
+        answers_before_the_sync,
+        leaves_the_sync_out,
+    ],
+    ids=lambda mutate: mutate.__name__,
+)
+def test_a_journal_that_lies_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutate: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    mutate(monkeypatch)
+
+    with (
+        failpoint.armed(os.environ.get("HOLDFAST_FAILPOINT", "")),
+        pytest.raises((AssertionError, TimeoutError, Flaky)),  # Flaky: its thread was quicker or slower the second time.
+    ):
+        walk(tmp_path, 100, is_search=False)
