@@ -10,6 +10,7 @@ import random
 import shutil
 import struct
 import threading
+import time
 from collections import deque
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
 
-from holdfast.storage.disk import journal, segment
+from holdfast.storage.disk import segment
 from holdfast.storage.disk.journal_file import DiskFile
 
 GATE_TIMEOUT_S = 30
@@ -71,7 +72,7 @@ class Device:
 
     def clock(self) -> SimpleNamespace:
         """In place of the module `time` in the journal: what a sync takes is what it is told to take."""
-        return SimpleNamespace(perf_counter=lambda: self.now_s, monotonic=journal.time.monotonic)
+        return SimpleNamespace(perf_counter=lambda: self.now_s, monotonic=time.monotonic)
 
     def wait(self) -> None:
         if threading.get_ident() == self._loop_thread:

@@ -27,6 +27,7 @@ from holdfast.storage.errors import (
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import ABSENT, Batch, Store, Transaction
 from tests.conformance.interleaving import Commit, before_commits
+from tests.infra.device import Device, Fault
 from tests.infra.files import BrokenFile, FullFile, GatedFile, NotedFile, UnmarkableFile
 
 OPTIONS = StoreOptions(journal_segment_bytes=1 << 20, free_bytes_min=0)
@@ -219,6 +220,27 @@ async def test_a_full_device_refuses_writes_and_goes_on_when_there_is_room(
         record = await store.get(b"a")
         assert record is not None
         assert (record.value, record.version) == (b"3", 2)
+
+
+@synced_by
+async def test_what_a_full_device_kept_of_a_refused_group_does_not_spoil_its_segment(
+    tmp_path: Path, options: StoreOptions
+) -> None:
+    """A device may have no room for what it was given only when it is to sync it, and then have all of it nevertheless."""
+    device = Device()
+    folder, copy = tmp_path / "store", tmp_path / "copy"
+    small = replace(options, journal_segment_bytes=8 << 10)
+    with failpoint.armed("journal.release:skip"):  # The full segment is still there when the power goes out.
+        async with open_disk(folder, small, file_factory=device.open) as store:
+            await store.commit(Batch(puts={b"a": b"1"}))
+            device.faults.append(Fault.FULL_ALL)
+            with pytest.raises(StoreFull):
+                await store.commit(Batch(puts={b"b": b"refused"}))
+            await store.commit(Batch(puts={b"c": bytes(9000)}))  # Into the next segment.
+            await asyncio.to_thread(device.copy, folder, copy, 0)
+
+    async with open_disk(copy, small) as store:
+        assert [record.key for record in await store.range(b"", None, limit=9)] == [b"a", b"c"]
 
 
 @synced_by

@@ -64,6 +64,7 @@ class DiskJournal:
         self._limit = 0  # Where the space for records ends.
         self._offset = 0
         self._revision = 0
+        self._has_remains = False  # Behind the last record may be one that was refused.
         self._fsync_policy = FsyncPolicy(options.loop_syncs_after)
         self._file_lock = threading.Lock()  # Held by the writer, the thread or the loop.
         self._is_flush_due = False
@@ -328,6 +329,7 @@ class DiskJournal:
         except StorageError as error:
             self._fail(error, is_fatal=False)
         except OSError as error:
+            self._has_remains = True
             if error.errno in NO_ROOM:
                 self._fail(storage_error(error, f"writing the journal in {self._folder}"), is_fatal=False)
             else:
@@ -356,8 +358,13 @@ class DiskJournal:
         self.syncs += 1
         self._offset += len(record)
         self._revision = revision
+        self._has_remains = False
 
     def _rotate(self, record_bytes: int) -> None:
+        if self._has_remains and self._file is not None:
+            # A device that had no room to sync a record may have it: it must not count, and nothing will be written over it.
+            self._file.pwrite_synced(segment.encode_end_marker(self._salt, self._revision), self._offset)
+            self._has_remains = False
         full, header, end = self._file, self._header, Seal(self._offset, self._revision)
         self._start_segment(
             self._revision,
