@@ -94,7 +94,9 @@ class TurnModel:
         for number in found:
             assert number in staged, f"revision {number} was never staged"
             commit = staged[number]
-            assert commit.before is (chain[-1] if chain else None), f"revision {number} lacks what it was built on"
+            assert commit.before is (chain[-1] if chain else None), (
+                f"revision {number} lacks what it was built on"
+            )
             assert of_revision(history, number) == by_key(commit.events), f"revision {number} is torn"
             chain.append(commit)
         for commit in self.chain:
