@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock, end_ms
+from holdfast.common.errors import HoldfastError
 from holdfast.common.ids import is_xid, uuid7
 from holdfast.queue.layer.dispatch.dispatchers import Dispatchers
 from holdfast.queue.layer.dispatch.pages import CACHED_MESSAGE_BYTES_MAX
@@ -32,7 +33,15 @@ from holdfast.queue.layer.message.types import (
 )
 from holdfast.queue.layer.records_pb2 import MessageState, QueueMessage, QueuePolicy, StagedMessage
 from holdfast.storage.errors import InvalidBatch, StorageError
-from holdfast.storage.intake import INLINE_BYTES_MAX, Content, Intake, payload_of, pieces_of
+from holdfast.storage.intake import (
+    INLINE_BYTES_MAX,
+    Content,
+    Intake,
+    payload_of,
+    pieces_of,
+    remove_refused,
+    remove_unused,
+)
 from holdfast.storage.port import Store
 from holdfast.txn.layer.port import Decider
 
@@ -86,9 +95,23 @@ class Arrivals:
                 await intake.write(piece)
             return await intake.finish()
 
+    async def forget(self, contents: Sequence[Content]) -> None:
+        """Payloads that no enqueue was given."""
+        await remove_unused(self._store.blobs, contents)
+
     async def enqueue(self, orders: Sequence[tuple[EnqueueOrder, Content]]) -> list[Message]:
         """All in one commit, or none: into their queues, or into the transaction that all of them name. BatchTooLarge
-        above BATCH_MAX or the size of one commit."""
+        above BATCH_MAX or the size of one commit. Of those that are refused no payload is left."""
+        try:
+            messages = await self._enqueue(orders)
+        except HoldfastError as error:
+            await remove_refused(self._store.blobs, [content for _, content in orders], error)
+            raise
+        self.stored_messages += len(messages)
+        self.stored_bytes += sum([message.payload_bytes for message in messages])
+        return messages
+
+    async def _enqueue(self, orders: Sequence[tuple[EnqueueOrder, Content]]) -> list[Message]:
         if len(orders) > BATCH_MAX:
             raise BatchTooLarge(f"at most {BATCH_MAX} messages in one call")
         txn_id = _transaction_of([order for order, _ in orders])
@@ -109,17 +132,10 @@ class Arrivals:
         ]
         writes.batch.fresh.update(writes.batch.puts)  # Each key holds an id that was minted just now.
         await self._commit(writes, arrivals)
-        return self._stored(
-            [
-                rules.message_view(arrival.address, arrival.message_id, arrival.message, arrival.state)
-                for arrival in arrivals
-            ]
-        )
-
-    def _stored(self, messages: list[Message]) -> list[Message]:
-        self.stored_messages += len(messages)
-        self.stored_bytes += sum([message.payload_bytes for message in messages])
-        return messages
+        return [
+            rules.message_view(arrival.address, arrival.message_id, arrival.message, arrival.state)
+            for arrival in arrivals
+        ]
 
     def _add(
         self, writes: Writes, order: EnqueueOrder, content: Content, policy: QueuePolicy, now_ms: int
@@ -155,7 +171,7 @@ class Arrivals:
         views = [
             rules.message_view(one.address, one.message_id, one.message, one.staged.state) for one in messages
         ]
-        return self._stored([view._replace(txn_id=txn_id) for view in views])
+        return [view._replace(txn_id=txn_id) for view in views]
 
     async def _commit(self, writes: Writes, arrivals: Sequence[Arrival]) -> None:
         if failpoint.ARMED:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
+from holdfast.common.errors import HoldfastError
 from holdfast.common.ids import uuid7
 from holdfast.leases.layer.grant import Claim
 from holdfast.state.layer.attachment import records, rules
@@ -12,7 +13,7 @@ from holdfast.state.layer.attachment.records import Named
 from holdfast.state.layer.attachment.rules import Attached, Ids, Selector, Upload
 from holdfast.state.layer.errors import AttachmentNotFound, AttachmentTooLarge
 from holdfast.state.layer.records_pb2 import Attachment
-from holdfast.storage.intake import Intake
+from holdfast.storage.intake import Intake, remove_refused, remove_unused
 from holdfast.storage.port import Store
 from holdfast.storage.tables import blob_ref
 from holdfast.txn.layer.port import Member
@@ -52,9 +53,16 @@ class AttachmentService:
         if failpoint.ARMED:
             failpoint.hit("attach.stage")
         now_ms = self._clock.now_ms()
-        return await self._store.transact(
-            lambda tx: rules.stage(tx, member, claim, upload, content, ids, now_ms)
-        )
+        try:
+            attached = await self._store.transact(
+                lambda tx: rules.stage(tx, member, claim, upload, content, ids, now_ms)
+            )
+        except HoldfastError as error:
+            await remove_refused(self._store.blobs, [content], error)
+            raise
+        if attached.is_noop:
+            await remove_unused(self._store.blobs, [content])
+        return attached
 
     async def _taken(self, member: Member, claim: Claim, upload: Upload) -> Attached | None:
         now_ms = self._clock.now_ms()

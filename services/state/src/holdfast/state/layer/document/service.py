@@ -10,13 +10,21 @@ from typing import TypeVar
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock
+from holdfast.common.errors import HoldfastError
 from holdfast.leases.layer.grant import Claim
 from holdfast.state.layer.document import rules, staging
 from holdfast.state.layer.document.intake import ExpectedBody, take_document
 from holdfast.state.layer.document.staging import ANYTHING, NOTHING, Expectation, View
 from holdfast.state.layer.index.writer import IndexWriter
 from holdfast.state.layer.records import DOCUMENTS, STAGES
-from holdfast.storage.intake import INLINE_BYTES_MAX, Content, Intake, pieces_of
+from holdfast.storage.intake import (
+    INLINE_BYTES_MAX,
+    Content,
+    Intake,
+    pieces_of,
+    remove_refused,
+    remove_unused,
+)
 from holdfast.storage.port import Store, Transaction
 from holdfast.storage.port import View as StoreView
 from holdfast.storage.records_pb2 import Payload
@@ -102,7 +110,11 @@ class StateService:
         def update(tx: Transaction) -> View:
             return rules.update(tx, member, claim, content, expectation, now_ms, is_hidden=is_hidden)
 
-        view = await self._store.transact(update)
+        try:
+            view = await self._store.transact(update)
+        except HoldfastError as error:
+            await remove_refused(self._store.blobs, [content], error)
+            raise
         if failpoint.ARMED:
             failpoint.hit("update.answer")
         return view
@@ -116,7 +128,14 @@ class StateService:
         def replace(tx: Transaction) -> View | None:
             return rules.replace(tx, member, claim, content, seen, now_ms, is_hidden=is_hidden)
 
-        return await self._store.transact(replace)
+        try:
+            view = await self._store.transact(replace)
+        except HoldfastError as error:
+            await remove_refused(self._store.blobs, [content], error)
+            raise
+        if view is None:
+            await remove_unused(self._store.blobs, [content])
+        return view
 
     async def hide(self, member: Member, claim: Claim, is_hidden: bool, expectation: Expectation) -> View:
         now_ms = self._clock.now_ms()

@@ -100,11 +100,15 @@ async def _take_plain(
         raise _too_many()
     orders: dict[bytes, EnqueueOrder] = {}  # The messages of a batch often differ in their payloads only.
     arrivals: list[Arrival] = []
-    for meta, payload in messages:
-        order = orders.get(meta)
-        if order is None:
-            order = orders[meta] = order_of(meta)
-        arrivals.append((order, await service.arrivals.content_of(order.address, payload)))
+    try:
+        for meta, payload in messages:
+            order = orders.get(meta)
+            if order is None:
+                order = orders[meta] = order_of(meta)
+            arrivals.append((order, await service.arrivals.content_of(order.address, payload)))
+    except BaseException:
+        await service.arrivals.forget([content for _, content in arrivals])
+        raise
     return arrivals
 
 
@@ -176,7 +180,9 @@ class OneMessage:
         async with self._service.arrivals.open_intake(address) as intake:
             async for piece in self._service.open_payload(self._payload_address, body):
                 await intake.write(piece)
-            return await intake.finish()
+            moved = await intake.finish()
+        await self._service.arrivals.forget([content])
+        return moved
 
 
 class ManyMessages:
