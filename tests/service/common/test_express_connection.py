@@ -220,6 +220,39 @@ async def test_a_client_that_resets_cancels_its_handler(is_express: bool) -> Non
             await sample.cancelled.wait()
 
 
+@BOTH_WAYS
+async def test_a_client_that_hangs_up_behind_a_pipelined_request_cancels_its_handler(
+    is_express: bool,
+) -> None:
+    sample = Sample()
+    async with serving(sample, is_express=is_express) as (_, raw):
+        _, writer = await raw.connect()
+        writer.write(request("POST", "/v1/wait") + request("POST", "/v1/nothing") * 3)
+        await sample.entered.wait()
+
+        writer.close()
+
+        async with asyncio.timeout(20):
+            await sample.cancelled.wait()
+
+
+@BOTH_WAYS
+async def test_a_half_closed_client_gets_the_answers_of_all_its_requests(is_express: bool) -> None:
+    sample = Sample()
+    async with serving(sample, is_express=is_express) as (_, raw):
+        reader, writer = await raw.connect()
+        writer.write(request("POST", "/v1/wait") + request("GET", "/v1/find?key=z") * 3)
+        await sample.entered.wait()
+        writer.write_eof()
+        await asyncio.sleep(0.05)  # Longer than a client that is gone is believed to be there.
+        sample.released.set()
+        answers = await reader.read()
+        writer.close()
+
+    assert answers.count(b"at last") == 1
+    assert answers.count(b'"key":"z"') == 3
+
+
 async def test_slow_heads_and_bodies_are_408() -> None:
     limits = Limits(head_timeout_s=0.2, body_timeout_s=0.2)
     async with serving(Sample(), limits=limits) as (_, raw):

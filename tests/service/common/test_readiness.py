@@ -33,6 +33,7 @@ class Served(asyncio.Protocol):
         self.resumed = asyncio.Event()
         self.got_eof = asyncio.Event()
         self.got_data = asyncio.Event()
+        self.peer_has_finished = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, SocketTransport)
@@ -48,6 +49,10 @@ class Served(asyncio.Protocol):
         self.told.append("eof")
         self.got_eof.set()
         return self.stays_half_closed
+
+    def peer_finished(self) -> None:
+        self.told.append("finished")
+        self.peer_has_finished.set()
 
     def pause_writing(self) -> None:
         self.told.append("pause")
@@ -244,6 +249,26 @@ async def test_a_half_closed_client_that_resets_is_noticed(site: Site) -> None:
         peer.close()
 
         assert await lost(served) is None
+
+
+@pytest.mark.parametrize("unread", [b"", b"another request"])
+async def test_the_end_of_input_is_told_once_while_nothing_is_read(site: Site, unread: bytes) -> None:
+    """And again when it is read: what stands in front of it comes first."""
+    site.prepare = lambda served: setattr(served, "stays_half_closed", True)
+    async with site.client() as (peer, served):
+        served.transport.pause_reading()
+        await asyncio.get_running_loop().sock_sendall(peer, unread)
+        peer.shutdown(socket.SHUT_WR)
+        await asyncio.wait_for(served.peer_has_finished.wait(), 10)
+        await asyncio.sleep(0.02)  # As above.
+        assert served.told == ["made", "finished"]
+        assert not served.received
+
+        served.transport.resume_reading()
+        await asyncio.wait_for(served.got_eof.wait(), 10)
+
+        assert served.received == unread
+        assert served.told == ["made", "finished", "eof"]
 
 
 async def test_a_protocol_that_cannot_be_made_costs_its_connection_alone(

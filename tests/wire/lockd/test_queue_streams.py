@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpx
@@ -253,6 +253,34 @@ async def test_a_server_that_stops_ends_its_streams_properly(server: tuple[Plane
     assert head.startswith(b"HTTP/1.1 503 ")
     assert told["error"] == "shutdown_draining"
     assert told["retry_after_seconds"] >= 1
+
+
+async def test_a_consumer_that_hangs_up_behind_a_pipelined_request_waits_no_longer(
+    server: tuple[PlaneServer, Wire],
+) -> None:
+    _, wire = server
+    asked = request("/v1/queue/dequeue", queue="orders") + request("/v1/queue/stats", queue="orders")
+    async with raw(wire, asked):
+        await until_consumers(wire, 1)
+
+    async with asyncio.timeout(20):
+        await until_consumers(wire, 0)
+
+
+async def test_a_watch_ends_with_its_client_also_behind_a_pipelined_request(
+    server: tuple[PlaneServer, Wire],
+) -> None:
+    _, wire = server
+    reader, writer = await asyncio.open_connection("127.0.0.1", wire.port)
+    writer.write(request("/v1/queue/watch", queue="orders") + request("/v1/queue/stats", queue="orders"))
+    await reader.readuntil(b"event: queue_watch")
+
+    writer.write_eof()
+
+    async with asyncio.timeout(20):
+        with suppress(ConnectionResetError):
+            await reader.read()
+    writer.close()
 
 
 # -- watching

@@ -210,19 +210,40 @@ class HttpConnection(asyncio.Protocol):
             return False
         self._is_eof = True
         self._close_at_s = self.lane.now_s + self._limits.half_close_grace_s
+        self._doubt_peer()
+        return True
+
+    def peer_finished(self) -> None:
+        """The same, while whole requests are in front of it that wait for the one that runs. A body that is read slowly, or
+        answers that the client takes slowly, need no doubt: the end is read when they are through."""
+        if not self._is_busy or self._refusal is not None or self._is_tls or self.write_paused:
+            return
+        if self._is_endless:
+            self.transport.abort()
+        elif self._queue and not self._has_begun_answer:
+            self._close_at_s = self.lane.now_s + self._limits.half_close_grace_s
+            self._doubt_peer()
+
+    def _renew_grace(self) -> None:
+        """The next request of a half-closed client has as much time as the one before it."""
+        if self._close_at_s is not None:
+            self._close_at_s = self.lane.now_s + self._limits.half_close_grace_s
+
+    @property
+    def _has_begun_answer(self) -> bool:
+        return self._is_streaming or (self._running is not None and self._running.response_started)
+
+    def _doubt_peer(self) -> None:
+        """Look whether the client is there, now and from time to time."""
         self.lane.half_closed.add(self)
-        has_begun_answer = self._is_streaming or (
-            self._running is not None and self._running.response_started
-        )
-        if not has_begun_answer and self._http.get_http_version() != "1.0":
+        if not self._has_begun_answer and self._http.get_http_version() != "1.0":
             # A 1xx answer is nothing to a client that waits, and brings a reset from one that is gone.
             self.transport.write(_PROBE)
             self.loop.call_later(_PROBE_ANSWER_S, self.check_half_closed, self.lane.now_s)
-        return True
 
     def check_half_closed(self, now_s: float) -> None:
         """Cancel the work of a client that closed its sending side and then went away, or waits for too long."""
-        if is_peer_gone(self.transport) or now_s >= (self._close_at_s or now_s):
+        if is_peer_gone(self.transport) or (self._close_at_s is not None and now_s >= self._close_at_s):
             self.transport.abort()
 
     def shutdown(self) -> None:

@@ -451,6 +451,7 @@ class ExpressProtocol(AsgiConnection):
             self._queue.clear()
             return
         if self._queue:
+            self._renew_grace()
             item = self._queue.popleft()
             if isinstance(item, RequestResponseCycle):
                 self._start_cycle(item)
@@ -464,6 +465,7 @@ class ExpressProtocol(AsgiConnection):
 
     def _read_on(self) -> None:
         if self._unparsed:
+            self._renew_grace()
             self._parse_slices()
         if self._is_eof and not self._is_busy:
             self.transport.close()

@@ -7,6 +7,9 @@ accepted, read and handled. Only plain sockets on Linux; TLS and other systems g
     CONNECTED --close with nothing unsent, abort, error--> CLOSED --next turn: connection_lost-->
     CONNECTED --close with something unsent--> FLUSHING --all is sent--> CLOSED
     CONNECTED --end of input, the protocol stays--> HALF CLOSED: not read any more, else as before
+
+While reading is paused, the end of input may stand behind bytes that are not read yet. A protocol with a method
+`peer_finished` is told of it at once, and by `eof_received` when its turn comes.
 """
 
 import asyncio
@@ -158,6 +161,7 @@ class SocketTransport(asyncio.Transport):
         "_family",
         "_fd",
         "_has_eof",
+        "_has_told_end",
         "_is_closing",
         "_is_held_up",
         "_is_reading",
@@ -187,6 +191,7 @@ class SocketTransport(asyncio.Transport):
         self._is_closing = False
         self._is_held_up = False
         self._has_eof = False
+        self._has_told_end = False
         self._sends_eof = False
 
     def begin(self) -> None:
@@ -288,6 +293,19 @@ class SocketTransport(asyncio.Transport):
                 self._read()  # Which meets the error, if there is one.
         elif mask & (select.EPOLLERR | select.EPOLLHUP):
             self._lose(None)  # The client is gone, and nothing is read by which that would show.
+        elif mask & select.EPOLLRDHUP:
+            self._tell_end()
+
+    def _tell_end(self) -> None:
+        """Once: it would be reported again in each turn."""
+        self._has_told_end = True
+        self._watch()
+        peer_finished: Callable[[], None] | None = getattr(self._protocol, "peer_finished", None)
+        if peer_finished is not None:
+            try:
+                peer_finished()
+            except Exception as error:  # noqa: BLE001 (as in `begin`)
+                self._failed(error)
 
     def _read(self) -> None:
         try:
@@ -343,8 +361,11 @@ class SocketTransport(asyncio.Transport):
         if self._fd < 0:
             return
         mask = 0
-        if self._is_reading and not self._has_eof and not self._is_closing:
-            mask = select.EPOLLIN
+        if not self._has_eof and not self._is_closing:
+            if self._is_reading:
+                mask = select.EPOLLIN
+            elif not self._has_told_end:
+                mask = select.EPOLLRDHUP
         if self._unsent:
             mask |= select.EPOLLOUT
         if not self._is_watched:
