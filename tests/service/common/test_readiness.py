@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import gc
+import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -28,6 +29,7 @@ class Served(asyncio.Protocol):
         self.told: list[object] = []
         self.received = bytearray()
         self.stays_half_closed = False
+        self.on_made: Callable[[], None] = lambda: None
         self.on_data: Callable[[bytes], None] = lambda data: None
         self.lost = asyncio.get_running_loop().create_future()
         self.resumed = asyncio.Event()
@@ -39,6 +41,10 @@ class Served(asyncio.Protocol):
         assert isinstance(transport, SocketTransport)
         self.transport = transport
         self.told.append("made")
+        self.on_made()
+
+    def pause_reading(self) -> None:
+        self.transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
         self.received += data
@@ -238,6 +244,31 @@ async def test_a_client_that_resets_is_noticed_while_nothing_is_read(site: Site,
         peer.close()
 
         assert await lost(served) is None
+
+
+async def test_what_was_told_of_a_connection_is_not_taken_for_the_next_one_on_its_descriptor(
+    site: Site,
+) -> None:
+    """All of it comes in one turn: the first client has the second one's connection closed, a third gets its descriptor."""
+    site.prepare = lambda served: setattr(served, "on_made", served.pause_reading)
+    async with site.client() as (first, caller), site.client() as (second, victim):
+        caller.transport.resume_reading()
+        caller.on_data = lambda data: victim.transport.abort()
+        fd = victim.transport.get_extra_info("socket").fileno()
+
+        first.send(b"now")
+        third = socket.create_connection(site.address)
+        second.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+        second.close()
+        taken = os.dup(first.fileno())  # Of the second client: the next one that is free is its connection's.
+        await lost(victim)
+        await asyncio.sleep(0.02)
+
+        newest = site.served[-1]
+        assert newest.told == ["made"]
+        assert newest.transport.get_extra_info("socket").fileno() == fd
+        third.close()
+        os.close(taken)
 
 
 async def test_a_half_closed_client_that_resets_is_noticed(site: Site) -> None:

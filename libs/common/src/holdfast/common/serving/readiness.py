@@ -47,12 +47,16 @@ class ReadinessSet:
         self.loop = loop
         self._epoll = select.epoll()
         self._ready: dict[int, Callable[[int], None]] = {}
+        self._began: set[int] = (
+            set()
+        )  # In this turn: what it was told of their descriptors is of earlier ones.
         loop.add_reader(self._epoll.fileno(), self._turn)
 
     def watch(self, fd: int, mask: int, on_ready: Callable[[int], None]) -> None:
         """Hang-ups and errors are reported whatever the mask says, and again in each turn: their handler has to end it."""
         self._epoll.register(fd, mask)
         self._ready[fd] = on_ready
+        self._began.add(fd)
 
     def change(self, fd: int, mask: int) -> None:
         self._epoll.modify(fd, mask)
@@ -70,10 +74,11 @@ class ReadinessSet:
         self._epoll.close()
 
     def _turn(self) -> None:
-        ready = self._ready
+        ready, began = self._ready, self._began
+        began.clear()
         for fd, mask in self._epoll.poll(0, EVENTS_PER_TURN_MAX):
             on_ready = ready.get(fd)
-            if on_ready is not None:  # Closed by what was handled before it.
+            if on_ready is not None and fd not in began:  # Closed by what was handled before it.
                 on_ready(mask)
 
 
