@@ -412,7 +412,7 @@ def walk(tmp_path: Path, count: int, *, steps: int = 30, is_search: bool = True)
 
 
 def test_no_turn_lies_about_what_the_device_has(tmp_path: Path) -> None:
-    walk(tmp_path, examples(searching=320))
+    walk(tmp_path, examples(searching=240))
 
 
 @pytest.mark.long
