@@ -5,7 +5,7 @@ Bookkeeping on the loop: of I/O there is only the engine's, which answers at onc
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -182,16 +182,19 @@ class PendingBatches:
     def is_empty(self) -> bool:
         return not self._batches
 
+    @property
+    def touched(self) -> Mapping[bytes, Kept | None]:
+        """The latest state of keys that were touched a moment ago, for a look before `kept`."""
+        return self._records.young
+
     def add(self, staged: PendingBatch) -> None:
         revision = staged.revision
         self.revision = self.revision_kept = revision
         self.stamp += 1
         self._batches[revision] = staged
-        latest = self.undurable
-        keys: list[bytes] = []
-        for key, stored, _ in staged.changes:
-            latest[key] = (revision, stored)
-            keys.append(key)
+        latest = {key: (revision, stored) for key, stored, _ in staged.changes}
+        self.undurable.update(latest)
+        keys = list(latest)
         self._records.set_all(staged.newest)
         if staged.bare:
             self._records.forget(staged.bare)
@@ -214,6 +217,9 @@ class PendingBatches:
         revision = staged.revision
         del self._batches[revision]
         latest = self.undurable
+        if not self._batches:
+            latest.clear()
+            return
         for key, _, _ in staged.changes:
             if latest[key][0] == revision:
                 del latest[key]

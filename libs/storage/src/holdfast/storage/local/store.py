@@ -31,7 +31,7 @@ from holdfast.storage.errors import (
 from holdfast.storage.local import layout
 from holdfast.storage.local.engine import Engine, Write
 from holdfast.storage.local.layout import RecordChange
-from holdfast.storage.local.pending import Kept, PendingBatch
+from holdfast.storage.local.pending import UNKNOWN, Kept, PendingBatch, Unknown
 from holdfast.storage.local.reader import LocalReader
 from holdfast.storage.local.snapshot import restored_writes
 from holdfast.storage.port import (
@@ -124,13 +124,16 @@ class LocalStore(LocalReader):
         changes: list[RecordChange] = []
         newest: list[tuple[bytes, Kept | None]] = []
         fresh, bare, blobs_of = batch.fresh, batch.bare, batch.blobs
+        touched = pending.touched
         for key, value in batch.puts.items():
             if bare and key in bare:
                 continue
             blobs = blobs_of.get(key, ()) if blobs_of else ()
             if blobs:
                 self._check_blobs(blobs)
-            previous = None if key in fresh else pending.kept(key)
+            previous = None if key in fresh else touched.get(key, UNKNOWN)
+            if isinstance(previous, Unknown):
+                previous = pending.kept(key)
             if previous is None:
                 record = record_of((key, value, revision, revision, 1))
                 stored = layout.encode_stored(record, blobs)
