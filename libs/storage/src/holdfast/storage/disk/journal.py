@@ -71,11 +71,14 @@ class DiskJournal:
         self._gathered = 0  # Batches that were there at the last look of this turn.
         self._is_end_marker_failing = False
         self._end_marker_timer: asyncio.TimerHandle | None = None
-        self._lock = threading.Lock()  # Guards the five below, which loop and thread share.
+        self._lock = threading.Lock()  # Guards the six below, which loop and thread share.
         self._queue: list[Queued] = []
         self._is_idle = True
         self._is_for_thread = False  # What is queued is too much for the loop.
         self._error: StorageError | None = None
+        self._unreported = (
+            0  # Groups of the thread of which the loop has not heard yet: none may overtake them.
+        )
         self._is_stopping = False
         self._wake = (
             threading.Lock()
@@ -173,7 +176,7 @@ class DiskJournal:
                 return
             self._gathered = 0
             self._is_flush_due = False
-            if not self._is_idle or not queue:
+            if not self._is_idle or not queue or self._unreported:
                 return
             if not self._fits_turn(queue) or not self._file_lock.acquire(blocking=False):
                 self._is_for_thread = True
@@ -191,6 +194,14 @@ class DiskJournal:
             self._store.became_durable([staged for _, staged in queue])
         if self._end_marker_timer is None:
             self._end_marker_timer = self._loop.call_later(END_MARKER_AFTER_S, self._wake_for_end_marker)
+
+    def _report(self, group: list[Queued], is_written: bool) -> None:
+        """The thread is done with a group. What came meanwhile may be written by the loop now."""
+        with self._lock:
+            self._unreported -= 1
+        if is_written:
+            self._store.became_durable([staged for _, staged in group])
+        self._flush_soon()
 
     def _fits_turn(self, queue: list[Queued]) -> bool:
         """Large groups would hold up the loop, and so would the start of the next segment."""
@@ -285,10 +296,7 @@ class DiskJournal:
             if group:
                 with self._file_lock:
                     is_written = self._write_group(group)
-                if is_written:
-                    self._loop.call_soon_threadsafe(
-                        self._store.became_durable, [staged for _, staged in group]
-                    )
+                self._loop.call_soon_threadsafe(self._report, group, is_written)
             elif self._is_stopping and not self._queue:
                 self._try_to_write_end_marker()
                 return
@@ -312,6 +320,7 @@ class DiskJournal:
             ):
                 self._queue = []
                 self._is_idle = not queue
+                self._unreported += bool(queue)
                 return queue
             count = size_bytes = 0
             for entry, _ in queue[: self._options.group_batches_max]:
@@ -320,6 +329,7 @@ class DiskJournal:
                     break
                 count += 1
             self._queue = queue[count:]
+            self._unreported += 1
             return queue[:count]
 
     def _write_group(self, group: list[Queued]) -> bool:
