@@ -14,6 +14,9 @@ LIKELY_BYTES_MIN: Final = 1024
 MISSES_SKIPPED_MAX: Final = 64
 _COMMA_TRIES: Final = 8
 
+_SPACES: Final = (b" ", b"\n", b"\r", b"\t")
+_check: Final = msgspec.json.Decoder(msgspec.Raw).decode
+"""Goes over the text and copies nothing."""
 _NO_SKELETON: Final = bytes(set(range(256)) - set(b'[]{}",'))
 _OUTER: Final = {ord("["): b"[", ord("{"): b'{"":'}
 _FILLER: Final = {ord("["): b",0", ord("{"): b',"":0'}
@@ -24,7 +27,10 @@ _OPENING: Final = {ord("]"): ord("["), ord("}"): ord("{")}
 def compacted(text: bytes) -> bytes | None:
     """A document that is valid but for its encoding, compacted; None if it is in any doubt."""
     try:
-        return msgspec.json.format(text, indent=-1)
+        if any(space in text for space in _SPACES):
+            return msgspec.json.format(text, indent=-1)
+        _check(text)
+        return text
     except (msgspec.DecodeError, RecursionError):
         return None
 
