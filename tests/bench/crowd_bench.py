@@ -6,16 +6,17 @@ planes start; waiters are connections of this process, each with an acquire that
 
 import asyncio
 import json
+import selectors
 import socket
 import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 import psutil
@@ -43,6 +44,7 @@ LEASES_HELD: Final = 100_000
 WAITERS: Final = 9_900
 """A server takes 10,000 connections, and the load needs some of them."""
 FEW: Final = 10
+FEW_WAITERS: Final = 100
 CLIENTS: Final = 10
 ROUNDS: Final = 5
 SECONDS: Final = 1.0
@@ -89,7 +91,7 @@ def _filled(name: str, operation: str, kind: str, fill: Fill, many: int) -> Row:
             folder = Path(folder_name) / str(count)
             asyncio.run(_fill_store(folder / "store", fill, count))
             planes.append(stack.enter_context(on_disk(folder, ROOT)))
-        return _row(name, operation, kind, many, planes)
+        return _row(name, operation, kind, (FEW, many), planes)
 
 
 async def _fill_store(folder: Path, fill: Fill, count: int) -> None:
@@ -138,19 +140,24 @@ def _waited(many: int) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder_name, ExitStack() as stack:
         planes: list[Plane] = []
         lines: list[Line] = []
-        for count in (FEW, many):
+        for count in (FEW_WAITERS, many):
             folder = Path(folder_name) / str(count)
             folder.mkdir()
             planes.append(stack.enter_context(on_disk(folder, ROOT)))
-            lines.append(stack.enter_context(_waiting(planes[-1], count)))
-        yield _row("callers that wait for one key", "a lock cycle on other keys", "lock", many, planes)
+            lines.append(stack.enter_context(Line(planes[-1])))
+            for _ in range(count):
+                lines[-1].join()
+            _wait_for_waiters(planes[-1], count)
+        yield _row(
+            "callers that wait for one key", "a lock cycle on other keys", "lock", (FEW_WAITERS, many), planes
+        )
         rss_mb = [_rss_mb(plane) for plane in planes]
-        few_us = _per_hand_over_us(planes[0], lines[0], FEW // 2)
-        many_us = _per_hand_over_us(planes[1], lines[1], min(HAND_OVERS, many // 2))
+        few_us = _per_hand_over_us(planes[0], lines[0], FEW_WAITERS * 9 // 10)
+        many_us = _per_hand_over_us(planes[1], lines[1], min(HAND_OVERS, many * 9 // 10))
         yield Row(
             "callers that wait for one key",
             "a release that grants it to the next",
-            FEW,
+            FEW_WAITERS,
             many,
             few_us,
             many_us,
@@ -159,40 +166,44 @@ def _waited(many: int) -> Iterator[Row]:
         )
 
 
-@dataclass(slots=True)
 class Line:
-    """Connections that wait, the first one first, and the lease that is held."""
+    """The connection that holds the key, and those that wait for it."""
 
-    sockets: list[socket.socket]
-    lease: dict[str, Any]
+    def __init__(self, plane: Plane) -> None:
+        self._address = urlsplit(plane.url)
+        self._waiting = selectors.DefaultSelector()
+        self._holder = self._asking()
+        self._lease = _answer(self._holder)
+
+    def __enter__(self) -> "Line":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for key in list(self._waiting.get_map().values()):
+            cast(socket.socket, key.fileobj).close()
+        self._waiting.close()
+        self._holder.close()
+
+    def join(self) -> None:
+        self._waiting.register(self._asking(), selectors.EVENT_READ)
 
     def hand_over(self) -> None:
-        """Release, by the connection that holds; the next one is answered with its lease."""
-        holder, waiter = self.sockets[0], self.sockets[1]
-        ended = {name: self.lease[name] for name in ("lease_id", "txn_id")} | {"key": CONTENDED}
-        token = f"X-Fencing-Token: {self.lease['fencing_token']}"
-        holder.sendall(_request("/v1/release", ended, token))
-        _answer(holder)
-        self.lease = _answer(waiter)
-        self.sockets.pop(0).close()
+        """Release; whichever waits first is answered with its lease."""
+        ended = {name: self._lease[name] for name in ("lease_id", "txn_id")} | {"key": CONTENDED}
+        token = f"X-Fencing-Token: {self._lease['fencing_token']}"
+        self._holder.sendall(_request("/v1/release", ended, token))
+        _answer(self._holder)
+        self._holder.close()
+        [(key, _)] = self._waiting.select(ANSWER_S_MAX)
+        self._holder = cast(socket.socket, key.fileobj)
+        self._waiting.unregister(self._holder)
+        self._lease = _answer(self._holder)
 
-
-@contextmanager
-def _waiting(plane: Plane, count: int) -> Iterator[Line]:
-    address = urlsplit(plane.url)
-    asked = {"key": CONTENDED, "owner": "bench", "ttl_seconds": HOLD_S, "block_seconds": HOLD_S}
-    line = Line([], {})
-    try:
-        for number in range(count + 1):
-            line.sockets.append(socket.create_connection((address.hostname, address.port), ANSWER_S_MAX))
-            line.sockets[-1].sendall(_request("/v1/acquire", asked))
-            if number == 0:
-                line.lease = _answer(line.sockets[0])
-        _wait_for_waiters(plane, count)
-        yield line
-    finally:
-        for connection in line.sockets:
-            connection.close()
+    def _asking(self) -> socket.socket:
+        asked = {"key": CONTENDED, "owner": "bench", "ttl_seconds": HOLD_S, "block_seconds": HOLD_S}
+        connection = socket.create_connection((self._address.hostname, self._address.port), ANSWER_S_MAX)
+        connection.sendall(_request("/v1/acquire", asked))
+        return connection
 
 
 def _wait_for_waiters(plane: Plane, count: int) -> None:
@@ -232,11 +243,11 @@ def _answer(connection: socket.socket) -> dict[str, Any]:
 # -- what is measured
 
 
-def _row(name: str, operation: str, kind: str, many: int, planes: Sequence[Plane]) -> Row:
+def _row(name: str, operation: str, kind: str, counts: tuple[int, int], planes: Sequence[Plane]) -> Row:
     rounds = [[_cpu_us(plane, kind) for plane in planes] for _ in range(ROUNDS)]
     few_us, many_us = (statistics.median(column) for column in zip(*rounds, strict=True))
     ratio = statistics.median(many / few for few, many in rounds)
-    return Row(name, operation, FEW, many, few_us, many_us, ratio, _rss_mb(planes[0]), _rss_mb(planes[1]))
+    return Row(name, operation, *counts, few_us, many_us, ratio, _rss_mb(planes[0]), _rss_mb(planes[1]))
 
 
 def _cpu_us(plane: Plane, kind: str) -> float:

@@ -1,7 +1,5 @@
 """`python -m` of a service ends with a status and one line per problem."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -57,28 +55,3 @@ def test_a_server_runs_as_its_settings_say() -> None:
 @pytest.mark.parametrize("name", ["mtls_disabled", "open_without_bundle"])
 def test_only_who_says_so_serves_every_address_without_tls(name: str) -> None:
     assert _serve_options(PlaneSettings.isolated(**{name: True})).disable_mtls
-
-
-_PAGE_FAULTS = """
-import resource, sys
-from holdfast.common.serving.process import keep_freed_memory
-if sys.argv[1] == "kept":
-    keep_freed_memory()
-def faults():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for size in (1 << 20, 1 << 18):
-    b"x" * size + b"y"
-before = faults()
-for _ in range(100):
-    b"x" * (1 << 20) + b"y" * (1 << 20)
-print(faults() - before)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="of Linux's allocator")
-def test_memory_of_pieces_is_not_asked_of_the_kernel_again_and_again() -> None:
-    """Each of the pieces below has 256 pages."""
-    command = [sys.executable, "-c", _PAGE_FAULTS, "kept"]
-    faults = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-    assert faults < 10_000
