@@ -18,10 +18,10 @@ from holdfast.cli.bench.measure import drive, fill
 from tests.bench import c_load
 from tests.bench.shapes import ROOT, Plane, on_disk
 
-SIZES: Final = (10, 10_000, 100_000)
+SIZES: Final = (10, 10_000, 100_000, 1_000_000)
 CLIENTS: Final = SIZES[0]  # No more than there are keys, so that nobody waits for a lease.
 KINDS: Final = ("lock", "read")
-ROUNDS: Final = 9
+ROUNDS: Final = 5
 SECONDS: Final = 1.0
 TO_FEWEST_MAX: Final = 1.3
 

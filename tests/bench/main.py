@@ -15,6 +15,7 @@ import psutil
 from tests.bench import (
     c_load,
     compaction_bench,
+    crowd_bench,
     encryption_bench,
     frame_bench,
     gateway_bench,
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str]) -> None:
         "--keys-max",
         type=int,
         default=growth_bench.SIZES[-1],
-        help="of growth: the largest store (a million takes minutes to fill)",
+        help="of growth: the largest store",
     )
     parser.add_argument(
         "--attachment-mb", type=int, default=large_bench.ATTACHMENT_MB, help="of large: the attachment"
@@ -99,8 +100,10 @@ def _encryption(asked: argparse.Namespace) -> Section:
 def _growth(asked: argparse.Namespace) -> Section:
     smaller = [keys for keys in growth_bench.SIZES if keys < asked.keys_max]
     rows = growth_bench.run([*smaller, asked.keys_max])
+    crowds = crowd_bench.run()
     facts = {"growth_clients": str(growth_bench.CLIENTS)}
-    return Section(report.growth_table(rows), report.growth_targets(rows), facts)
+    tables = f"{report.growth_table(rows)}\n\n{report.crowd_table(crowds)}"
+    return Section(tables, [*report.growth_targets(rows), *report.crowd_targets(crowds)], facts)
 
 
 def _large(asked: argparse.Namespace) -> Section:

@@ -67,6 +67,9 @@ A lock cycle on an encrypted store and on a plain one, two planes in turns under
 
 A plane on a store of each size, in turns under the same load of {growth_clients} clients, with kept connections; operations go over
 all keys of the store. Each key has been leased and has a document of 1 KB, which the index of contents leaves out.
+Keys are read one after the other over the whole range, so a store whose documents do not fit into `--state-cache-bytes` is
+read from RocksDB every time, and one whose documents do is not. The second table has what else grows: messages and leases lie in
+the store before the plane starts, and each caller that waits has a connection of its own.
 
 {growth}
 
@@ -74,7 +77,8 @@ all keys of the store. Each key has been leased and has a document of 1 KB, whic
 
 Up means: sent under a lease, and published by its release; down: read by the public and hashed. Beside them, in the same round: `cat`
 through a pipe into a SHA-256, and a copy of the file that is synced at its end, as what is uploaded has to be. RSS is of
-the server's process.
+the server's process. Between the two the plane comes to rest: a large document is summarised for queries by a process of low
+priority, of which neither figure has a part.
 
 {large}
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.bench import compaction_bench, encryption_bench, growth_bench, large_bench
+from tests.bench import compaction_bench, crowd_bench, encryption_bench, growth_bench, large_bench
 from tests.bench.frame_bench import COMMITS_PER_GROUP_MIN, CPU_TO_FRAME_MAX, NAMES, SYNCS_PER_LOCK_MAX
 from tests.bench.frame_bench import Row as FrameRow
 from tests.bench.preparation import CLIENTS
@@ -130,6 +130,18 @@ def growth_targets(rows: Sequence[growth_bench.Row]) -> list[Target]:
     ]
 
 
+def crowd_targets(rows: Sequence[crowd_bench.Row]) -> list[Target]:
+    return [
+        Target(
+            f"CPU of {row.operation} among {row.many} {row.name} to {row.few}",
+            row.to_few,
+            growth_bench.TO_FEWEST_MAX,
+            False,
+        )
+        for row in rows
+    ]
+
+
 def large_targets(rows: Sequence[large_bench.Row]) -> list[Target]:
     return [
         Target(f"MB/s of the {way} of {row.name} to cat and SHA-256", ratio, large_bench.TO_CAT_MIN, True)
@@ -205,6 +217,24 @@ def growth_table(rows: Sequence[growth_bench.Row]) -> str:
         "RSS at the start, MB",
         "after the load, MB",
     )
+    return table(head, cells)
+
+
+def crowd_table(rows: Sequence[crowd_bench.Row]) -> str:
+    cells = [
+        (
+            f"{row.many} {row.name}",
+            row.operation,
+            f"{row.many_us:.0f}",
+            str(row.few),
+            f"{row.few_us:.0f}",
+            f"{row.to_few:.2f}",
+            f"{row.rss_many_mb:.0f}",
+            f"{row.rss_few_mb:.0f}",
+        )
+        for row in rows
+    ]
+    head = ("there are", "operation", "µs", "among so few", "µs", "ratio", "RSS, MB", "among few, MB")
     return table(head, cells)
 
 

@@ -357,3 +357,45 @@ def test_a_large_document_in_memory_is_compacted_as_by_the_standard_library() ->
 
     assert compact(text) == json.dumps(rows, separators=(",", ":"), ensure_ascii=False).encode()
     assert compact(compact(text)) == compact(text)
+
+
+ROWS = [
+    b'{"id":7,"note":"a b"}',
+    b'{"id":8,"note":"},"}',
+    b'{ "id" : 9 , "tags" : [ "x" , { } ] }',
+    b'["\\",","]",{"a":[0]}]',
+    b'"},{\\\\"',
+    b'"\\",\\\\"',
+    b"12.5",
+]
+
+
+def long_document(chance: random.Random) -> bytes:
+    """Rows that are alike but for a few, at some depth: pieces can be cut by a guess, and now and then it is wrong."""
+    rows = [chance.choice(ROWS)] * chance.randint(200, 400)
+    for _ in range(chance.randint(0, 4)):
+        rows[chance.randrange(len(rows))] = chance.choice(ROWS)
+    opening, closing = chance.choice([(b"[", b"]"), (b'{"a":{"rows":[', b']},"b":[1,2]}'), (b"[[", b"],3]")])
+    return opening + chance.choice([b",", b", ", b",\n  "]).join(rows) + closing
+
+
+def in_pieces(text: bytes, size: int) -> list[bytes]:
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_rows_that_are_alike_are_compacted_as_the_reference_does_it(seed: int) -> None:
+    chance = random.Random(seed)
+    text = long_document(chance)
+
+    assert streamed(in_pieces(text, chance.randint(1100, 2500))) == Reference(text).compact()
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_a_mistake_among_rows_that_are_alike_is_found_wherever_it_is(seed: int) -> None:
+    chance = random.Random(seed)
+    text = long_document(chance)
+    new = bytes(chance.choices(b'[]{},:"\\ 0', k=chance.randint(0, 3)))
+    text = _mutated(text, chance.randrange(len(text)), chance.randint(0, 2), new)
+
+    assert streamed(in_pieces(text, chance.randint(1100, 2500))) == reference(text)

@@ -72,11 +72,12 @@ _CLOSING: Final = frozenset(b"]}")
 class Compactor:
     """Checks and compacts one document; the output does not depend on where the input was cut."""
 
-    __slots__ = ("_carry", "_carry_sent_bytes", "_decoder", "_expected", "_open", "_taken_bytes")
+    __slots__ = ("_carry", "_carry_sent_bytes", "_decoder", "_expected", "_likely", "_open", "_taken_bytes")
 
     def __init__(self) -> None:
         self._expected = _VALUE
         self._open = bytearray()
+        self._likely = completed.LikelyCut()
         self._carry = b""
         self._carry_sent_bytes = 0
         self._taken_bytes = 0
@@ -109,21 +110,34 @@ class Compactor:
         self._taken_bytes += len(chunk)
         self._carry = b""
         self._carry_sent_bytes = 0
-        compacted, taken_bytes = self._compact_items(text)
+        likely, taken_bytes = self._compact_likely_items(text)
+        text = text[taken_bytes:]
+        compacted, taken_bytes = self._compact_items(text, is_rest=bool(likely))
         text = text[taken_bytes:]
         begun = self._take_whole_tokens(text, self._taken_bytes - len(text))
         if begun is None:
-            compacted += without_white_space(text)
+            rest = without_white_space(text)
         else:
-            compacted += without_white_space(text[: begun.start()]) + self._begun_token(begun)
-        return compacted[sent_bytes:]
+            rest = without_white_space(text[: begun.start()]) + self._begun_token(begun)
+        return b"".join([likely, compacted, rest])[sent_bytes:]
 
-    def _compact_items(self, text: bytes) -> tuple[bytes, int]:
+    def _compact_likely_items(self, text: bytes) -> tuple[bytes, int]:
+        """Take what a guess can take, which leaves less than an item if the last pieces were like this one."""
+        taken = None
+        if self._open:
+            begun = _BEGUN[self._open[-1]][self._expected]
+            taken = self._likely.compact_items(text, begun, self._open)
+        if taken is None:
+            return b"", 0
+        self._expected = _NEXT[self._open[-1]]
+        return taken
+
+    def _compact_items(self, text: bytes, *, is_rest: bool) -> tuple[bytes, int]:
         """Take as much of the text as can be taken at once; the rest goes token by token."""
         if self._expected is _END:
             return b"", 0
         begun = _BEGUN[self._open[-1]][self._expected] if self._open else b""
-        taken = completed.compact_items(text, begun, self._open)
+        taken = completed.compact_items(text, begun, self._open, None if is_rest else self._likely)
         if taken is not None:
             self._expected = _NEXT[self._open[-1]]
             return taken

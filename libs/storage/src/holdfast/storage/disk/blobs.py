@@ -23,7 +23,7 @@ from holdfast.storage.errors import BlobNotFound, InvalidBatch, StoreCorrupt, St
 from holdfast.storage.hosting.trouble import WriteTrouble
 from holdfast.storage.local.released import References, ReleasedBlobs
 from holdfast.storage.port import BlobInfo, BlobRef
-from holdfast.storage.whole_file import sync_folder
+from holdfast.storage.whole_file import begin_sync, sync_folder
 
 CHUNK_BYTES = 64 << 10
 STEP_BYTES = 1 << 20  # What one trip to a thread reads or writes.
@@ -241,6 +241,7 @@ class FileBlobWriter:
                 chunk = piece[at : at + CHUNK_BYTES]
                 stored += (chunk, _CRC.pack(zlib.crc32(chunk)))
             self._file.write(b"".join(stored))
+            begin_sync(self._file.fileno())
 
     def _keep(self) -> None:
         with self._turn:

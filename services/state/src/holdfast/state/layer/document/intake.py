@@ -2,12 +2,15 @@
 
 from collections.abc import AsyncIterator
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.common.errors import InvalidBody
 from holdfast.common.json_text import Compactor
 from holdfast.state.layer.errors import ExpectedBytesMismatch, ExpectedSha256Mismatch
-from holdfast.storage.intake import PIECE_BYTES, Content, Intake
+from holdfast.storage.intake import Content, Intake
+
+_STEP_BYTES: Final = 256 << 10
+"""Compacted in one go: as much as comes in at once. Each step costs some items that are read token by token."""
 
 
 class ExpectedBody(NamedTuple):
@@ -65,8 +68,8 @@ async def take_document(
             sent.add(piece)
             if sent.size_bytes > bytes_max:
                 raise above_limit(bytes_max)
-            for start in range(0, len(piece), PIECE_BYTES):
-                await intake.write(compactor.feed(piece[start : start + PIECE_BYTES]))
+            for start in range(0, len(piece), _STEP_BYTES):
+                await intake.write(compactor.feed(piece[start : start + _STEP_BYTES]))
         await intake.write(compactor.finish())
         sent.check()
         return await intake.finish()
