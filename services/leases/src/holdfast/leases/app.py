@@ -41,7 +41,7 @@ class LeasesPart:
         self._withdrawal = WithdrawalRoutes()
         self._locks = LockService(lock_options(settings))
         self._lock_server = LockServer(self._locks, line_options(settings))
-        drain.at_begin(self._lock_server.begin_stop)
+        drain.at_begin(self._locks.begin_stop)
 
     @property
     def listeners(self) -> Sequence[ListenerDeclaration]:

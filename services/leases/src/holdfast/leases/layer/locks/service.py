@@ -5,13 +5,18 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from typing import Final
 
-from holdfast.leases.layer.locks.records import Session
-from holdfast.leases.layer.locks.signals import SignalHub
+from holdfast.leases.layer.locks.records import Outcome, Pending, Refused, Session, Tell, Waiter
+from holdfast.leases.layer.locks.signals import Listener, SignalHub
 from holdfast.leases.layer.locks.table import LockTable, TableLimits
 from holdfast.leases.layer.locks.tokens import Tokens
 from holdfast.leases.layer.locks.values import ValueLimits, Values
+from holdfast.leases.layer.locks.views import LockView, view_of
+
+WAIT_S_MAX: Final = 1e9
+LIST_MAX: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +49,10 @@ class LockService:
         self.signals = SignalHub()
         self.values = Values(options.values)
         self.on_expired: Callable[[int], object] = lambda count: None
+        self.is_stopping = False
         self._sessions = 0
+
+    # -- sessions
 
     def begin_session(self, address: str = "") -> Session:
         """Numbers begin with 1 and are not used again."""
@@ -52,7 +60,97 @@ class LockService:
         return Session(self._sessions, address)
 
     def end_session(self, session: Session) -> None:
+        """The client is gone: nothing is granted to it or told to it any more."""
         self.table.end_session(session, self.now_s(), keeps_leases=not self.options.releases_with_session)
+
+    # -- locks and semaphores: the outcome, or a pending request, of which `tell` hears later and once
+
+    def acquire(
+        self, session: Session, key: bytes, limit: int, ttl_s: int, timeout_s: float, tell: Tell
+    ) -> Outcome | Pending:
+        """A slot, now or within the time."""
+        found = self.table.acquire(session, key, limit, ttl_s, self.now_s(), tell if timeout_s else None)
+        return self._watched(found, timeout_s) if type(found) is Waiter else found
+
+    def enqueue(self, session: Session, key: bytes, limit: int, ttl_s: int, tell: Tell) -> Outcome | Pending:
+        """A slot at once, or None: a place in the queue, which `wait` asks for."""
+        return self.table.enqueue(session, key, limit, ttl_s, self.now_s())
+
+    def wait(self, session: Session, key: bytes, timeout_s: float, tell: Tell) -> Outcome | Pending:
+        """The slot of the place that `enqueue` took."""
+        found = self.table.wait(session, key, self.now_s(), tell if timeout_s else None)
+        return self._watched(found, timeout_s) if type(found) is Waiter else found
+
+    def release(self, session: Session, key: bytes, token: bytes, tell: Tell) -> Outcome | Pending:
+        """Whether the token held a slot; any session may release it."""
+        return self.table.release(key, token, self.now_s())
+
+    def renew(self, session: Session, key: bytes, token: bytes, ttl_s: int, tell: Tell) -> Outcome | Pending:
+        """Whether the lease goes on, so long from now."""
+        return self.table.renew(key, token, ttl_s, self.now_s())
+
+    def cancel(self, pending: Pending) -> None:
+        """Its client does not want it any more and is not told; what it gets all the same is given back."""
+        if isinstance(pending, Waiter):
+            pending.tell = None
+            self.table.cancel(pending, self.now_s())
+
+    def _watched(self, waiter: Waiter, timeout_s: float) -> Outcome | Pending:
+        """Until its time is over; while the service stops nobody waits."""
+        if self.is_stopping:
+            self.table.cancel(waiter, self.now_s())
+            return Refused.UNAVAILABLE
+        loop = asyncio.get_running_loop()
+        waiter.timer = loop.call_later(min(timeout_s, WAIT_S_MAX), self._time_out, waiter)
+        return waiter
+
+    def _time_out(self, waiter: Waiter) -> None:
+        self._refuse(waiter, Refused.TIMEOUT)
+
+    def _refuse(self, waiter: Waiter, reason: Refused) -> None:
+        self.table.cancel(waiter, self.now_s())
+        waiter.finish(reason)
+
+    def begin_stop(self) -> None:
+        """Whoever waits is told so, and nobody waits from now on; what is held may still be released."""
+        self.is_stopping = True
+        waiting = [waiter for lock in self.table.locks for waiter in lock.waiters if waiter.tell is not None]
+        for waiter in waiting:
+            self._refuse(waiter, Refused.UNAVAILABLE)
+
+    # -- signals
+
+    def listen(self, listener: Listener, pattern: bytes, group: bytes, tell: Tell) -> Outcome | Pending:
+        """Raises InvalidPattern."""
+        self.signals.listen(listener, pattern, group)
+        return True
+
+    def unlisten(self, listener: Listener, pattern: bytes, group: bytes, tell: Tell) -> Outcome | Pending:
+        self.signals.unlisten(listener, pattern, group)
+        return True
+
+    def leave(self, listener: Listener) -> None:
+        """The listener is gone."""
+        self.signals.leave(listener)
+
+    def signal(self, channel: bytes, payload: bytes, tell: Tell) -> Outcome | Pending:
+        """How many took it."""
+        return self.signals.send(channel, payload)
+
+    # -- what there is
+
+    def describe(self, key: bytes) -> LockView | None:
+        """What this process knows of a key."""
+        lock = self.table.lock(key)
+        return None if lock is None else view_of(lock, self.now_s())
+
+    def list(self, prefix: bytes = b"", limit: int = LIST_MAX, after: bytes = b"") -> list[LockView]:
+        """The keys that begin so and come after that one, in order: held, waited for or idle."""
+        names = [lock.name for lock in self.table.locks if lock.name.startswith(prefix) and lock.name > after]
+        found = (self.describe(name) for name in nsmallest(limit, names))
+        return [view for view in found if view is not None]
+
+    # -- time
 
     def sweep(self) -> None:
         """End the leases whose time is over."""

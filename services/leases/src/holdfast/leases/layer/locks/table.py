@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.leases.layer.locks.records import Enqueued, Holder, Lock, Refused, Session, Waiter
+from holdfast.leases.layer.locks.records import Enqueued, Holder, Lock, Refused, Session, Tell, Waiter
 
 KEYS_MAX_DEFAULT: Final = 1024
 
@@ -50,6 +50,9 @@ class LockTable:
     def locks(self) -> Iterable[Lock]:
         return self._locks.values()
 
+    def lock(self, name: bytes) -> Lock | None:
+        return self._locks.get(name)
+
     # -- one phase
 
     def acquire(
@@ -59,9 +62,9 @@ class LockTable:
         limit: int,
         ttl_s: int,
         now_s: float,
-        granted: Callable[[Holder], None] | None = None,
+        tell: Tell | None = None,
     ) -> Holder | Waiter | Refused:
-        """A slot, or a place in the queue if `granted` is there to be told."""
+        """A slot, or a place in the queue if `tell` is there to be told."""
         lock = self._opened(name, limit, now_s)
         if isinstance(lock, Refused):
             return lock
@@ -69,11 +72,12 @@ class LockTable:
             return self._grant(lock, session, ttl_s, now_s)
         if self._is_queue_full(lock):
             return Refused.MAX_WAITERS
-        return Refused.TIMEOUT if granted is None else self._queue(lock, session, ttl_s, granted)
+        return Refused.TIMEOUT if tell is None else self._queue(lock, session, ttl_s, now_s, tell)
 
     def cancel(self, waiter: Waiter, now_s: float) -> None:
         """The waiter leaves the queue, if it is still there."""
         lock = waiter.lock
+        waiter.drop_timer()
         if waiter in lock.waiters:
             del lock.waiters[waiter]
             waiter.session.waiters.discard(waiter)
@@ -121,20 +125,14 @@ class LockTable:
             return holder
         if self._is_queue_full(lock):
             return Refused.MAX_WAITERS
-        enqueued = Enqueued()
+        session.enqueued[name] = enqueued = Enqueued()
         enqueued.was_queued = True
-
-        def granted(holder: Holder) -> None:
-            enqueued.waiter = None
-            enqueued.holder = holder
-            holder.enqueued = enqueued
-
-        enqueued.waiter = self._queue(lock, session, ttl_s, granted)
-        session.enqueued[name] = enqueued
+        enqueued.waiter = self._queue(lock, session, ttl_s, now_s)
+        enqueued.waiter.enqueued = enqueued
         return None
 
     def wait(
-        self, session: Session, name: bytes, now_s: float, granted: Callable[[Holder], None] | None = None
+        self, session: Session, name: bytes, now_s: float, tell: Tell | None = None
     ) -> Holder | Waiter | Refused:
         """The second half: the slot, whose lease begins anew. It ends what `enqueue` began, however it ends."""
         enqueued = session.enqueued.get(name)
@@ -146,10 +144,11 @@ class LockTable:
         session.enqueued.pop(name, None)
         waiter, holder = enqueued.waiter, enqueued.holder
         if waiter is not None:
-            if granted is None:
+            if tell is None:
                 self.cancel(waiter, now_s)
                 return Refused.TIMEOUT
-            waiter.granted = granted
+            waiter.enqueued = None
+            waiter.tell = tell
             return waiter
         if holder is None:
             return Refused.LEASE_EXPIRED
@@ -225,8 +224,10 @@ class LockTable:
         self.holders += 1
         return holder
 
-    def _queue(self, lock: Lock, session: Session, ttl_s: int, granted: Callable[[Holder], None]) -> Waiter:
-        waiter = Waiter(lock, session, ttl_s, granted)
+    def _queue(
+        self, lock: Lock, session: Session, ttl_s: int, now_s: float, tell: Tell | None = None
+    ) -> Waiter:
+        waiter = Waiter(lock, session, ttl_s, now_s, tell)
         lock.waiters[waiter] = None
         session.waiters.add(waiter)
         self.waiters += 1
@@ -246,8 +247,17 @@ class LockTable:
             waiter, _ = lock.waiters.popitem(last=False)
             waiter.session.waiters.discard(waiter)
             self.waiters -= 1
-            waiter.granted(self._grant(lock, waiter.session, waiter.ttl_s, now_s))
+            self._hand_over(waiter, self._grant(lock, waiter.session, waiter.ttl_s, now_s))
         self._rest(lock, now_s)
+
+    def _hand_over(self, waiter: Waiter, holder: Holder) -> None:
+        enqueued = waiter.enqueued
+        if enqueued is None:
+            waiter.finish(holder)
+            return
+        enqueued.waiter = None
+        enqueued.holder = holder
+        holder.enqueued = enqueued
 
     def _rest(self, lock: Lock, now_s: float) -> None:
         if not lock.holders and not lock.waiters:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic_core import to_json
 
-from holdfast.leases.layer.locks.records import Holder, Refused
+from holdfast.leases.layer.locks.records import Grant, Outcome, Pending, Refused
 from holdfast.leases.layer.locks.signals import InvalidPattern
 from holdfast.leases.layer.locks.values import ValueRefused
 from holdfast.leases.protocol.dflockd import arguments
@@ -29,6 +29,7 @@ _REFUSED: Final[Mapping[Refused, bytes]] = {
     Refused.ALREADY_ENQUEUED: b"error_already_enqueued",
     Refused.NOT_ENQUEUED: b"error_not_enqueued",
     Refused.LEASE_EXPIRED: b"error_lease_expired",
+    Refused.UNAVAILABLE: ERROR,
 }
 _VALUE_REFUSED: Final[Mapping[ValueRefused, bytes]] = {
     ValueRefused.MAX_KEYS: b"error_max_keys",
@@ -37,8 +38,30 @@ _VALUE_REFUSED: Final[Mapping[ValueRefused, bytes]] = {
 }
 
 
-def granted(holder: Holder) -> bytes:
-    return b"ok %b %d" % (holder.token, holder.ttl_s)
+Answer = Callable[[Outcome], bytes]
+"""Says what a request came to, also one that was pending."""
+
+
+def granted(outcome: Outcome) -> bytes:
+    if isinstance(outcome, Grant):
+        return b"ok %b %d" % (outcome.token, outcome.ttl_s)
+    return _REFUSED[outcome] if isinstance(outcome, Refused) else ERROR
+
+
+def enqueued(outcome: Outcome) -> bytes:
+    if outcome is None:
+        return b"queued"
+    if isinstance(outcome, Grant):
+        return b"acquired %b %d" % (outcome.token, outcome.ttl_s)
+    return _REFUSED[outcome] if isinstance(outcome, Refused) else ERROR
+
+
+def done(outcome: Outcome) -> bytes:
+    return OK if outcome is True else ERROR
+
+
+def counted(outcome: Outcome) -> bytes:
+    return b"ok %d" % outcome if isinstance(outcome, int) else ERROR
 
 
 # -- locks and semaphores
@@ -57,30 +80,28 @@ def semaphore_lock(connection: "LockConnection", key: bytes, argument: bytes) ->
 def _acquire(
     connection: "LockConnection", key: bytes, timeout_s: int, limit: int, ttl: list[bytes]
 ) -> bytes | None:
-    service = connection.service
     ttl_s = _ttl_s(connection, ttl)
-    told = connection.granted if timeout_s else None
-    found = service.table.acquire(connection.session, key, limit, ttl_s, service.now_s(), told)
-    if isinstance(found, Holder):
-        return granted(found)
-    if isinstance(found, Refused):
-        return _REFUSED[found]
-    connection.block(found, timeout_s)
-    return None
+    found = connection.service.acquire(connection.session, key, limit, ttl_s, timeout_s, connection.tell)
+    return connection.block(found, granted) if isinstance(found, Pending) else granted(found)
 
 
 def release(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
     token = argument.strip()
     if not token:
         raise Malformed
-    return OK if connection.service.table.release(key, token, connection.service.now_s()) else ERROR
+    found = connection.service.release(connection.session, key, token, connection.tell)
+    return connection.block(found, done) if isinstance(found, Pending) else done(found)
 
 
 def renew(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
     token, *ttl = arguments.fields(argument, 1, 2)
     ttl_s = _ttl_s(connection, ttl)
-    is_renewed = connection.service.table.renew(key, token, ttl_s, connection.service.now_s())
-    return b"ok %d" % ttl_s if is_renewed else ERROR
+
+    def renewed(outcome: Outcome) -> bytes:
+        return b"ok %d" % ttl_s if outcome is True else ERROR
+
+    found = connection.service.renew(connection.session, key, token, ttl_s, connection.tell)
+    return connection.block(found, renewed) if isinstance(found, Pending) else renewed(found)
 
 
 def enqueue(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
@@ -92,27 +113,17 @@ def semaphore_enqueue(connection: "LockConnection", key: bytes, argument: bytes)
     return _enqueue(connection, key, arguments.positive(limit), ttl)
 
 
-def _enqueue(connection: "LockConnection", key: bytes, limit: int, ttl: list[bytes]) -> bytes:
-    service = connection.service
+def _enqueue(connection: "LockConnection", key: bytes, limit: int, ttl: list[bytes]) -> bytes | None:
     ttl_s = _ttl_s(connection, ttl)
-    found = service.table.enqueue(connection.session, key, limit, ttl_s, service.now_s())
-    if found is None:
-        return b"queued"
-    return _REFUSED[found] if isinstance(found, Refused) else b"acquired %b %d" % (found.token, found.ttl_s)
+    found = connection.service.enqueue(connection.session, key, limit, ttl_s, connection.tell)
+    return connection.block(found, enqueued) if isinstance(found, Pending) else enqueued(found)
 
 
 def wait(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
     (timeout,) = arguments.fields(argument, 1, 1)
     timeout_s = arguments.seconds(timeout)
-    service = connection.service
-    told = connection.granted if timeout_s else None
-    found = service.table.wait(connection.session, key, service.now_s(), told)
-    if isinstance(found, Holder):
-        return granted(found)
-    if isinstance(found, Refused):
-        return _REFUSED[found]
-    connection.block(found, timeout_s)
-    return None
+    found = connection.service.wait(connection.session, key, timeout_s, connection.tell)
+    return connection.block(found, granted) if isinstance(found, Pending) else granted(found)
 
 
 def _ttl_s(connection: "LockConnection", given: list[bytes]) -> int:
@@ -124,15 +135,15 @@ def _ttl_s(connection: "LockConnection", given: list[bytes]) -> int:
 
 def listen(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
     try:
-        connection.service.signals.listen(connection, key, _group(argument))
+        found = connection.service.listen(connection, key, _group(argument), connection.tell)
     except InvalidPattern:
         return ERROR
-    return OK
+    return connection.block(found, done) if isinstance(found, Pending) else done(found)
 
 
 def unlisten(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    connection.service.signals.unlisten(connection, key, _group(argument))
-    return OK
+    found = connection.service.unlisten(connection, key, _group(argument), connection.tell)
+    return connection.block(found, done) if isinstance(found, Pending) else done(found)
 
 
 def _group(argument: bytes) -> bytes:
@@ -145,7 +156,8 @@ def _group(argument: bytes) -> bytes:
 def signal(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
     if b"*" in key or b">" in key or not argument:
         raise Malformed
-    return b"ok %d" % connection.service.signals.send(key, argument)
+    found = connection.service.signal(key, argument, connection.tell)
+    return connection.block(found, counted) if isinstance(found, Pending) else counted(found)
 
 
 # -- values

@@ -29,7 +29,6 @@ class LockServer:
         self.service = service
         self.options = options
         self.secret = secret
-        self.is_stopping = False
         self.connections: set[LockConnection] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -49,9 +48,3 @@ class LockServer:
             return False
         self.connections.add(connection)
         return True
-
-    def begin_stop(self) -> None:
-        """Waiters are told that the server stops."""
-        self.is_stopping = True
-        for connection in list(self.connections):
-            connection.shutdown()
