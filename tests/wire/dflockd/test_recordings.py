@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,9 +53,21 @@ def test_all_recordings_are_there() -> None:
     assert list(RECORDED) == [f"C{number}" for number in range(1, 62)]
 
 
-@pytest.mark.parametrize("name", [name for name in RECORDED if name not in LEFT_OUT])
+NAMES = [name for name in RECORDED if name not in LEFT_OUT]
+
+
+@pytest.mark.parametrize("name", NAMES)
 async def test_a_recorded_conversation_goes_the_same_way(name: str) -> None:
     async with lock_plane(**SETTINGS.get(name, {}), **NO_SWEEP.get(name, {})) as plane:
+        await Conversation(RECORDED[name], plane).hold()
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_recorded_conversation_goes_the_same_way_when_locks_are_durable(
+    name: str, tmp_path: Path
+) -> None:
+    durable = {"store": f"disk://{tmp_path / 'store'}", "tcp_durable": True}
+    async with lock_plane(**durable, **SETTINGS.get(name, {}), **NO_SWEEP.get(name, {})) as plane:
         await Conversation(RECORDED[name], plane).hold()
 
 

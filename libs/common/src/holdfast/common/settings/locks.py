@@ -140,6 +140,13 @@ class LockFields(SettingsGroup):
         "What a client holds is released when its connection ends; off leaves that to the lease.",
         env_extra=("DFLOCKD_AUTO_RELEASE_ON_DISCONNECT",),
     )
+    tcp_durable: bool = setting(
+        _LOCKS,
+        "tcp-durable",
+        False,
+        "Record who holds what in the store before it is told: locks and their tokens outlive the process. Signals, "
+        "counters, texts and lists stay in memory.",
+    )
     tcp_tls_cert: ExpandedPath | None = setting(
         _LOCKS,
         "tcp-tls-cert",

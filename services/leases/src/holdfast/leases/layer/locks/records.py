@@ -40,7 +40,7 @@ Tell: TypeAlias = Callable[[Outcome], None]
 class Session:
     """A client whose end releases what it holds."""
 
-    __slots__ = ("address", "enqueued", "holders", "number", "waiters")
+    __slots__ = ("address", "enqueued", "has_ended", "holders", "number", "waiters")
 
     def __init__(self, number: int, address: str = "") -> None:
         self.number = number
@@ -48,6 +48,7 @@ class Session:
         self.holders: set[Holder] = set()
         self.waiters: set[Waiter] = set()
         self.enqueued: dict[bytes, Enqueued] = {}
+        self.has_ended = False
 
 
 class Pending:

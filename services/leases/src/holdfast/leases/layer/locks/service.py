@@ -157,7 +157,7 @@ class LockService:
         if ended := self.table.expire(self.now_s()):
             self.on_expired(ended)
 
-    def collect(self) -> None:
+    async def collect(self) -> None:
         """Forget what was not used for long."""
         now_s = self.now_s()
         self.table.forget_idle(now_s, self.options.idle_s_max)
@@ -167,8 +167,8 @@ class LockService:
     async def running(self) -> AsyncIterator[None]:
         """Leases end and idle keys are forgotten inside this block."""
         tasks = [
-            asyncio.create_task(_repeat(self.sweep, self.options.sweep_interval_s), name="locks.sweep"),
-            asyncio.create_task(_repeat(self.collect, self.options.gc_interval_s), name="locks.collect"),
+            asyncio.create_task(self._sweep_on(), name="locks.sweep"),
+            asyncio.create_task(self._collect_on(), name="locks.collect"),
         ]
         try:
             yield
@@ -177,8 +177,12 @@ class LockService:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def _sweep_on(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.sweep_interval_s)
+            self.sweep()
 
-async def _repeat(work: Callable[[], None], interval_s: float) -> None:
-    while True:
-        await asyncio.sleep(interval_s)
-        work()
+    async def _collect_on(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.gc_interval_s)
+            await self.collect()

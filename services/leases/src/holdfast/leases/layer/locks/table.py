@@ -170,16 +170,21 @@ class LockTable:
 
     def expire(self, now_s: float) -> int:
         """End the leases whose time is over; how many."""
+        found = self.over(now_s)
+        for holder in found:
+            self._end_lease(holder, now_s)
+        return len(found)
+
+    def over(self, now_s: float) -> list[Holder]:
+        """Those whose lease has ended by now."""
         if not self._ending:
-            return 0
-        ended = 0
-        for second in range(self._first_second, int(now_s) + 1):
-            for holder in list(self._ending.get(second, ())):
-                if holder.ends_s <= now_s:
-                    self._end_lease(holder, now_s)
-                    ended += 1
-        self._first_second = max(self._first_second, int(now_s))
-        return ended
+            return []
+        last = int(now_s)
+        while self._first_second < last and self._first_second not in self._ending:
+            self._first_second += 1
+        seconds = range(self._first_second, last + 1)
+        found = (holder for second in seconds for holder in self._ending.get(second, ()))
+        return [holder for holder in found if holder.ends_s <= now_s]
 
     def forget_idle(self, now_s: float, idle_s: float) -> int:
         """Forget the keys that nobody held or waited for so long; how many."""

@@ -6,10 +6,12 @@ from typing import Final
 
 from holdfast.common.serving.listener import ListenerDeclaration
 from holdfast.common.settings import PlaneSettings, SettingsError
-from holdfast.leases.layer.locks.service import LockOptions
+from holdfast.leases.layer.locks.durable.service import DurableLockService
+from holdfast.leases.layer.locks.service import LockOptions, LockService
 from holdfast.leases.layer.locks.table import TableLimits
 from holdfast.leases.layer.locks.values import ValueLimits
 from holdfast.leases.protocol.dflockd.server import LineOptions, LockServer
+from holdfast.storage.port import Store
 
 _SECRET_BYTES_MAX: Final = 64 << 10
 
@@ -24,6 +26,12 @@ def lock_options(settings: PlaneSettings) -> LockOptions:
         table=TableLimits(settings.tcp_locks_max, settings.tcp_waiters_max),
         values=ValueLimits(settings.tcp_keys_max, settings.tcp_list_items_max),
     )
+
+
+def lock_service(settings: PlaneSettings, store: Store) -> LockService:
+    """What every protocol enters locks by: in memory, or recorded in the store."""
+    options = lock_options(settings)
+    return DurableLockService(options, store) if settings.tcp_durable else LockService(options)
 
 
 def line_options(settings: PlaneSettings) -> LineOptions:

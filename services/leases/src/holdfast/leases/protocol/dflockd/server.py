@@ -23,10 +23,10 @@ DEFAULT_OPTIONS: Final = LineOptions()
 class LockServer:
     """Makes the connections of one listener."""
 
-    def __init__(
-        self, service: LockService, options: LineOptions = DEFAULT_OPTIONS, secret: bytes | None = None
-    ) -> None:
-        self.service = service
+    service: LockService
+    """There before the first connection."""
+
+    def __init__(self, options: LineOptions = DEFAULT_OPTIONS, secret: bytes | None = None) -> None:
         self.options = options
         self.secret = secret
         self.connections: set[LockConnection] = set()
