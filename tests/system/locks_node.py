@@ -1,6 +1,7 @@
 """A plane in a process of its own with the listener for locks, and clients of that."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -45,6 +46,11 @@ class LockNode:
         if self.process is not None:
             self.process.kill()
             self.process.join()
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)
 
     async def connect(self) -> Client:
         host, _, port = self._flags["tcp_listen"].rpartition(":")

@@ -20,6 +20,7 @@ from holdfast.leases.protocol.dflockd.listener import (
     secret_of,
 )
 from holdfast.leases.protocol.dflockd.server import LockServer
+from holdfast.leases.protocol.dflockd.stats import figures
 from holdfast.leases.protocol.lockd import LeaseRoutes
 from holdfast.leases.protocol.withdrawal import WithdrawalRoutes
 from holdfast.leases.settings import LeasesSettings
@@ -68,6 +69,7 @@ class LeasesPart:
         )
         locks = lock_service(self._settings, layers.store)
         self._lock_server.service = locks
+        locks.figures = lambda: figures(locks, len(self._lock_server.connections))
         self._lock_server.secret = secret_of(self._settings)
         self._metrics.watch_locks(locks, self._lock_server)
         self._drain.at_begin(locks.begin_stop)

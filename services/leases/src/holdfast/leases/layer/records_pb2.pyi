@@ -168,3 +168,54 @@ class LockFloor(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LockFloor: _TypeAlias = LockFloor  # noqa: Y015
+
+@_typing.final
+class LockNode(_message.Message):
+    """("lock", "node", id): a process that decides about locks, as long as it renews this. Written anew by each life of a process."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    SERVES_FROM_MS_FIELD_NUMBER: _builtins.int
+    ENDS_AT_MS_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    """Of its listener for other nodes, host:port."""
+    serves_from_ms: _builtins.int
+    """Keys are at home here from then on."""
+    ends_at_ms: _builtins.int
+    """It decides nothing after this."""
+    def __init__(
+        self,
+        *,
+        address: _builtins.str = ...,
+        serves_from_ms: _builtins.int = ...,
+        ends_at_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "ends_at_ms", b"ends_at_ms", "serves_from_ms", b"serves_from_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LockNode: _TypeAlias = LockNode  # noqa: Y015
+
+@_typing.final
+class LockLink(_message.Message):
+    """("lock", "link"): what nodes prove to each other that they belong to this store."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    key: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        key: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LockLink: _TypeAlias = LockLink  # noqa: Y015

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TypeAlias
 
+from holdfast.leases.layer.locks.values import ValueResult
+
 
 class Refused(Enum):
     """Why a request got no slot."""
@@ -31,8 +33,8 @@ class Grant:
         self.ttl_s = ttl_s
 
 
-Outcome: TypeAlias = Grant | Refused | int | None
-"""What a request comes to: a slot, or why not; whether it was done; how many took a signal. None: a place in the queue."""
+Outcome: TypeAlias = Grant | Refused | ValueResult
+"""What a request comes to: a slot, or why not; whether it was done; how many took a signal; a value. None: a place in the queue."""
 
 Tell: TypeAlias = Callable[[Outcome], None]
 
@@ -40,7 +42,7 @@ Tell: TypeAlias = Callable[[Outcome], None]
 class Session:
     """A client whose end releases what it holds."""
 
-    __slots__ = ("address", "enqueued", "has_ended", "holders", "number", "waiters")
+    __slots__ = ("address", "enqueued", "has_ended", "holders", "number", "on_lost", "waiters")
 
     def __init__(self, number: int, address: str = "") -> None:
         self.number = number
@@ -49,6 +51,8 @@ class Session:
         self.waiters: set[Waiter] = set()
         self.enqueued: dict[bytes, Enqueued] = {}
         self.has_ended = False
+        self.on_lost: Callable[[], None] | None = None
+        """Called when what it holds is lost without its doing; a connection ends then, so that its client knows."""
 
 
 class Pending:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from heapq import nsmallest
@@ -12,7 +12,7 @@ from holdfast.leases.layer.locks.records import Outcome, Pending, Refused, Sessi
 from holdfast.leases.layer.locks.signals import Listener, SignalHub
 from holdfast.leases.layer.locks.table import LockTable, TableLimits
 from holdfast.leases.layer.locks.tokens import Tokens
-from holdfast.leases.layer.locks.values import ValueLimits, Values
+from holdfast.leases.layer.locks.values import STEPS, ValueLimits, Values
 from holdfast.leases.layer.locks.views import LockView, view_of
 
 WAIT_S_MAX: Final = 1e9
@@ -50,6 +50,9 @@ class LockService:
         self.values = Values(options.values)
         self.on_expired: Callable[[int], object] = lambda count: None
         self.is_stopping = False
+        self.may_sweep: Callable[[], bool] = lambda: True
+        self.figures: Callable[[], bytes] = bytes
+        """What this process has, as the protocol tells it that has figures."""
         self._sessions = 0
 
     # -- sessions
@@ -59,9 +62,10 @@ class LockService:
         self._sessions += 1
         return Session(self._sessions, address)
 
-    def end_session(self, session: Session) -> None:
+    def end_session(self, session: Session, *, keeps_leases: bool = False) -> None:
         """The client is gone: nothing is granted to it or told to it any more."""
-        self.table.end_session(session, self.now_s(), keeps_leases=not self.options.releases_with_session)
+        keeps_leases = keeps_leases or not self.options.releases_with_session
+        self.table.end_session(session, self.now_s(), keeps_leases=keeps_leases)
 
     # -- locks and semaphores: the outcome, or a pending request, of which `tell` hears later and once
 
@@ -137,7 +141,17 @@ class LockService:
         """How many took it."""
         return self.signals.send(channel, payload)
 
+    # -- values
+
+    def value(self, step: str, key: bytes, arguments: Sequence[int | bytes], tell: Tell) -> Outcome | Pending:
+        """What one of `STEPS` comes to."""
+        return STEPS[step](self.values, self.now_s(), key, *arguments)
+
     # -- what there is
+
+    def overview(self, tell: Tell) -> Outcome | Pending:
+        """The figures of every process that decides about locks, each as a text of its own."""
+        return [self.figures()]
 
     def describe(self, key: bytes) -> LockView | None:
         """What this process knows of a key."""
@@ -149,6 +163,36 @@ class LockService:
         names = [lock.name for lock in self.table.locks if lock.name.startswith(prefix) and lock.name > after]
         found = (self.describe(name) for name in nsmallest(limit, names))
         return [view for view in found if view is not None]
+
+    async def describe_everywhere(self, key: bytes) -> LockView | None:
+        """The same of the process that decides about the key."""
+        return self.describe(key)
+
+    async def list_everywhere(
+        self, prefix: bytes = b"", limit: int = LIST_MAX, after: bytes = b""
+    ) -> Sequence[LockView]:
+        """The same of all processes; those that do not answer are left out."""
+        return self.list(prefix, limit, after)
+
+    def lose(self, key: bytes) -> None:
+        """Another process decides about the key from now on: who waits is refused, who holds it is told that it is lost."""
+        lock = self.table.lock(key)
+        if lock is None:
+            return
+        sessions = {holder.session for holder in lock.holders.values()}
+        self._refuse_all(list(lock.waiters))
+        self.table.forget(key)
+        for session in sessions:
+            if session.on_lost is not None:
+                session.on_lost()
+
+    def _refuse_all(self, waiters: Sequence[Waiter]) -> None:
+        for waiter in waiters:
+            self.table.cancel(waiter, self.now_s())
+        for waiter in waiters:
+            if waiter.enqueued is not None:
+                waiter.enqueued.waiter = None  # Its session asks for it later, and hears that it is lost.
+            waiter.finish(Refused.UNAVAILABLE)
 
     # -- time
 
@@ -180,7 +224,8 @@ class LockService:
     async def _sweep_on(self) -> None:
         while True:
             await asyncio.sleep(self.options.sweep_interval_s)
-            self.sweep()
+            if self.may_sweep():
+                self.sweep()
 
     async def _collect_on(self) -> None:
         while True:

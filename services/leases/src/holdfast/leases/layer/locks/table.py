@@ -198,6 +198,16 @@ class LockTable:
             forgotten += 1
         return forgotten
 
+    def forget(self, name: bytes) -> None:
+        """Know nothing of the key any more."""
+        lock = self._locks.pop(name, None)
+        if lock is None:
+            return
+        self._idle.pop(name, None)
+        for holder in list(lock.holders.values()):
+            self._lose(holder)
+        self._idle.pop(name, None)
+
     # -- small parts
 
     def _opened(self, name: bytes, limit: int, now_s: float) -> Lock | Refused:
@@ -308,3 +318,21 @@ class LockTable:
         ending.discard(holder)
         if not ending:
             del self._ending[second]
+
+    def _lose(self, holder: Holder) -> None:
+        enqueued = holder.enqueued
+        if enqueued is not None:
+            enqueued.holder = None
+            if not enqueued.was_queued:
+                holder.session.enqueued.pop(holder.lock.name, None)
+        self._drop(holder)
+
+    def _drop(self, holder: Holder) -> None:
+        lock = holder.lock
+        if lock.holders.pop(holder.token, None) is None:
+            return
+        holder.session.holders.discard(holder)
+        self._forget_end(holder)
+        self.holders -= 1
+        if not lock.holders and not lock.waiters:
+            self._idle[lock.name] = lock

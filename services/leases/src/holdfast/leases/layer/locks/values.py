@@ -1,9 +1,10 @@
 """Counters, texts with an end, and lists, in memory: three kinds of keys that share one limit."""
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
@@ -148,6 +149,39 @@ class Values:
             del self.counters[key]
         return len(ended) + len(idle)
 
+    def keep(self, is_kept: Callable[[bytes], bool]) -> None:
+        """Forget every key but these."""
+        for kind in (self.counters, self.texts, self.lists):
+            for key in [key for key in kind if not is_kept(key)]:
+                del kind[key]
+
     def _is_full(self) -> bool:
         keys = len(self.counters) + len(self.texts) + len(self.lists)
         return keys >= self._limits.keys_max > 0
+
+
+ValueResult: TypeAlias = int | bytes | list[bytes] | ValueRefused | None
+_Step: TypeAlias = Callable[..., ValueResult]
+
+
+def _push(values: Values, now_s: float, key: bytes, item: bytes, is_left: bool) -> ValueResult:
+    return values.push(key, item, now_s, is_left=is_left)
+
+
+def _pop(values: Values, now_s: float, key: bytes, is_left: bool) -> ValueResult:
+    return values.pop(key, now_s, is_left=is_left)
+
+
+STEPS: Final[Mapping[str, _Step]] = {
+    "add": lambda values, now_s, key, delta: values.add(key, delta, now_s),
+    "counter": lambda values, now_s, key: values.counter(key, now_s),
+    "set_counter": lambda values, now_s, key, value: values.set_counter(key, value, now_s),
+    "put": lambda values, now_s, key, text, ttl_s: values.put(key, text, ttl_s, now_s),
+    "get": lambda values, now_s, key: values.get(key, now_s),
+    "delete": lambda values, now_s, key: values.delete(key),
+    "push": _push,
+    "pop": _pop,
+    "length": lambda values, now_s, key: values.length(key, now_s),
+    "items": lambda values, now_s, key, start, stop: values.items(key, start, stop, now_s),
+}
+"""What is done to a value, by a name that another process knows too."""

@@ -11,7 +11,7 @@ from holdfast.leases.layer.locks.signals import InvalidPattern
 from holdfast.leases.layer.locks.values import ValueRefused
 from holdfast.leases.protocol.dflockd import arguments
 from holdfast.leases.protocol.dflockd.arguments import Malformed
-from holdfast.leases.protocol.dflockd.stats import stats
+from holdfast.leases.protocol.dflockd.stats import merged
 
 if TYPE_CHECKING:
     from holdfast.leases.protocol.dflockd.connection import LockConnection
@@ -82,6 +82,8 @@ def _acquire(
 ) -> bytes | None:
     ttl_s = _ttl_s(connection, ttl)
     found = connection.service.acquire(connection.session, key, limit, ttl_s, timeout_s, connection.tell)
+    if isinstance(found, Grant):  # At once: the hot path.
+        return b"ok %b %d" % (found.token, found.ttl_s)
     return connection.block(found, granted) if isinstance(found, Pending) else granted(found)
 
 
@@ -90,6 +92,8 @@ def release(connection: "LockConnection", key: bytes, argument: bytes) -> bytes 
     if not token:
         raise Malformed
     found = connection.service.release(connection.session, key, token, connection.tell)
+    if found is True:
+        return OK
     return connection.block(found, done) if isinstance(found, Pending) else done(found)
 
 
@@ -163,47 +167,68 @@ def signal(connection: "LockConnection", key: bytes, argument: bytes) -> bytes |
 # -- values
 
 
+def _of_value(
+    connection: "LockConnection", step: str, key: bytes, answer_of: Answer, *arguments: int | bytes
+) -> bytes | None:
+    found = connection.service.value(step, key, arguments, connection.tell)
+    return connection.block(found, answer_of) if isinstance(found, Pending) else answer_of(found)
+
+
+def number(outcome: Outcome) -> bytes:
+    return b"ok %d" % outcome if isinstance(outcome, int) else refused(outcome)
+
+
+def text(outcome: Outcome) -> bytes:
+    if outcome is None:
+        return NIL
+    return b"ok " + outcome if isinstance(outcome, bytes) else refused(outcome)
+
+
+def stored(outcome: Outcome) -> bytes:
+    return OK if outcome is None else refused(outcome)
+
+
+def listed(outcome: Outcome) -> bytes:
+    if not isinstance(outcome, list):
+        return refused(outcome)
+    return b"ok " + to_json([item.decode("utf-8", "replace") for item in outcome])
+
+
+def refused(outcome: Outcome) -> bytes:
+    return _VALUE_REFUSED[outcome] if isinstance(outcome, ValueRefused) else ERROR
+
+
 def increase(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    return _add(connection, key, arguments.integer(argument.strip()))
+    return _of_value(connection, "add", key, number, arguments.integer(argument.strip()))
 
 
 def decrease(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    return _add(connection, key, -arguments.integer(argument.strip()))
-
-
-def _add(connection: "LockConnection", key: bytes, delta: int) -> bytes:
-    found = connection.service.values.add(key, delta, connection.service.now_s())
-    return _VALUE_REFUSED[found] if isinstance(found, ValueRefused) else b"ok %d" % found
+    return _of_value(connection, "add", key, number, -arguments.integer(argument.strip()))
 
 
 def counter(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    return b"ok %d" % connection.service.values.counter(key, connection.service.now_s())
+    return _of_value(connection, "counter", key, number)
 
 
 def set_counter(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    value = arguments.integer(argument.strip())
-    refused = connection.service.values.set_counter(key, value, connection.service.now_s())
-    return OK if refused is None else _VALUE_REFUSED[refused]
+    return _of_value(connection, "set_counter", key, stored, arguments.integer(argument.strip()))
 
 
 def put(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
     before, blank, last = argument.rpartition(b" ")
     ttl_s = arguments.ttl(last) if blank else None
-    text = argument if ttl_s is None else before
-    if not text:
+    value = argument if ttl_s is None else before
+    if not value:
         raise Malformed
-    refused = connection.service.values.put(key, text, ttl_s or 0, connection.service.now_s())
-    return OK if refused is None else _VALUE_REFUSED[refused]
+    return _of_value(connection, "put", key, stored, value, ttl_s or 0)
 
 
 def get(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    text = connection.service.values.get(key, connection.service.now_s())
-    return NIL if text is None else b"ok " + text
+    return _of_value(connection, "get", key, text)
 
 
 def delete(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    connection.service.values.delete(key)
-    return OK
+    return _of_value(connection, "delete", key, stored)
 
 
 def push_left(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
@@ -214,35 +239,27 @@ def push_right(connection: "LockConnection", key: bytes, argument: bytes) -> byt
     return _push(connection, key, argument, is_left=False)
 
 
-def _push(connection: "LockConnection", key: bytes, item: bytes, *, is_left: bool) -> bytes:
+def _push(connection: "LockConnection", key: bytes, item: bytes, *, is_left: bool) -> bytes | None:
     if not item:
         raise Malformed
-    service = connection.service
-    found = service.values.push(key, item, service.now_s(), is_left=is_left)
-    return _VALUE_REFUSED[found] if isinstance(found, ValueRefused) else b"ok %d" % found
+    return _of_value(connection, "push", key, number, item, is_left)
 
 
 def pop_left(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    return _pop(connection, key, is_left=True)
+    return _of_value(connection, "pop", key, text, True)
 
 
 def pop_right(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    return _pop(connection, key, is_left=False)
-
-
-def _pop(connection: "LockConnection", key: bytes, *, is_left: bool) -> bytes:
-    item = connection.service.values.pop(key, connection.service.now_s(), is_left=is_left)
-    return NIL if item is None else b"ok " + item
+    return _of_value(connection, "pop", key, text, False)
 
 
 def length(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    return b"ok %d" % connection.service.values.length(key, connection.service.now_s())
+    return _of_value(connection, "length", key, number)
 
 
 def items(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    start, stop = (arguments.integer(text) for text in arguments.fields(argument, 2, 2))
-    found = connection.service.values.items(key, start, stop, connection.service.now_s())
-    return b"ok " + to_json([item.decode("utf-8", "replace") for item in found])
+    start, stop = (arguments.integer(field) for field in arguments.fields(argument, 2, 2))
+    return _of_value(connection, "items", key, listed, start, stop)
 
 
 # -- the server
@@ -254,7 +271,12 @@ def authenticate(connection: "LockConnection", key: bytes, argument: bytes) -> b
 
 
 def show_stats(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    return b"ok " + stats(connection.service, connection.connections)
+    found = connection.service.overview(connection.tell)
+    return connection.block(found, shown) if isinstance(found, Pending) else shown(found)
+
+
+def shown(outcome: Outcome) -> bytes:
+    return b"ok " + merged(outcome) if isinstance(outcome, list) else ERROR
 
 
 def ping(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:

@@ -72,15 +72,12 @@ class LockConnection(asyncio.Protocol):
         self._is_ending = False
         self._is_held_up = False
 
-    @property
-    def connections(self) -> int:
-        return len(self._server.connections)
-
     # -- the beginning and the end
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.session = self.service.begin_session(_address(transport))
+        self.session.on_lost = self._close
         if not self._server.admits(self):
             self._is_ending = True
             self._transport.abort()

@@ -4,7 +4,7 @@ A commit expects that revision, so of two processes that both decide about a key
 conflict, and loads what is so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from holdfast.leases.layer.locks.durable.records import (
     FLOOR_KEY,
@@ -19,7 +19,7 @@ from holdfast.leases.layer.locks.records import Lock
 from holdfast.leases.layer.locks.tokens import Tokens
 from holdfast.leases.layer.records_pb2 import LockFloor, LockRecord
 from holdfast.storage.errors import Conflict, StorageError
-from holdfast.storage.port import ABSENT, RANGE_LIMIT_MAX, Batch, Store
+from holdfast.storage.port import ABSENT, RANGE_LIMIT_MAX, Batch, Record, Store
 
 
 class LockJournal:
@@ -62,20 +62,26 @@ class LockJournal:
         self._tokens.raise_to(message.token)
         return message
 
-    async def load_all(self) -> list[tuple[bytes, LockRecord]]:
-        """Every key there is, and the floor of the tokens."""
+    async def load_all(self, is_wanted: Callable[[bytes], bool]) -> list[tuple[bytes, Record]]:
+        """What is recorded of the keys that are wanted, and the floor of the tokens."""
         await self.load(b"")
         self.drop(b"")
-        loaded: list[tuple[bytes, LockRecord]] = []
+        found: list[tuple[bytes, Record]] = []
         start, end = LOCKS.bounds(HELD)
         while records := await self._store.range(start, end, limit=RANGE_LIMIT_MAX):
-            for record in records:
-                name, message = name_of(record.key), LOCKS.decode(record)
-                self._revisions[name] = record.mod_revision
-                self._tokens.raise_to(message.token)
-                loaded.append((name, message))
+            named = [(name_of(record.key), record) for record in records]
+            found += [(name, record) for name, record in named if is_wanted(name)]
             start = records[-1].key + b"\x00"
-        return loaded
+        return found
+
+    def adopt(self, name: bytes, record: Record) -> LockRecord | None:
+        """Take this for what is recorded of the key; None: more is known of it already."""
+        if name in self._revisions:
+            return None
+        message = LOCKS.decode(record)
+        self._revisions[name] = record.mod_revision
+        self._tokens.raise_to(message.token)
+        return message
 
     async def record(self, lock: Lock) -> None:
         """Record who holds the slots now; raises Conflict if somebody else recorded something meanwhile."""

@@ -4,7 +4,7 @@ Sessions, waiters, two-phase requests, signals and values are in memory: a resta
 their token or with their lease.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -30,8 +30,8 @@ class DurableLockService(LockService):
         self.table: DurableTable = DurableTable(tokens.next, options.table)
         self._journal = LockJournal(store, tokens)
         self._turns = KeyTurns(self.table, self._journal, self.now_s, self._watch, self._count_expired)
-        self._leaving: set[Session] = set()
-        """Gone, and not yet recorded to have left everything."""
+        self._leaving: dict[Session, bool] = {}
+        """Gone, and not yet recorded to have left everything; whether its leases stay."""
 
     # -- requests
 
@@ -111,25 +111,44 @@ class DurableLockService(LockService):
 
         self._do(waiter.lock.name, refuse)
 
-    def end_session(self, session: Session) -> None:
+    def end_session(self, session: Session, *, keeps_leases: bool = False) -> None:
         if not session.has_ended:
             session.has_ended = True
-            self._leave(session)
+            self._leave(session, keeps_leases=keeps_leases or not self.options.releases_with_session)
 
-    def _leave(self, session: Session) -> None:
+    def _leave(self, session: Session, *, keeps_leases: bool) -> None:
         keys = {waiter.lock.name for waiter in session.waiters} | set(session.enqueued)
-        if self.options.releases_with_session:
+        if not keeps_leases:
             keys |= {holder.lock.name for holder in session.holders}
         if not keys:
-            self._leaving.discard(session)
+            self._leaving.pop(session, None)
             return
-        self._leaving.add(session)
+        self._leaving[session] = keeps_leases
         for key in keys:
-            self._do(key, self._leaves(session, key))
+            self._do(key, self._leaves(session, key, keeps_leases=keeps_leases))
 
-    def _leaves(self, session: Session, key: bytes) -> Act:
-        keeps_leases = not self.options.releases_with_session
+    def _leaves(self, session: Session, key: bytes, *, keeps_leases: bool) -> Act:
         return lambda now_s: self.table.leave(session, key, now_s, keeps_leases=keeps_leases)
+
+    def lose(self, key: bytes) -> None:
+        """It stays recorded; who holds it goes on by its token, at the process that decides from now on."""
+
+        def let_go(now_s: float) -> None:
+            lock = self.table.lock(key)
+            if lock is not None:
+                self._refuse_all(list(lock.waiters))
+                self.table.forget(key)
+
+        self._do(key, let_go)
+
+    async def load(self, is_mine: Callable[[bytes], bool]) -> None:
+        """Know what is recorded of these keys, so that leases end and idle keys are forgotten that no one asks for."""
+        for name, record in await self._journal.load_all(is_mine):
+            if self._turns.is_busy(name):
+                continue
+            message = self._journal.adopt(name, record)
+            if message is not None:  # Nothing comes between this and the table.
+                self.table.load(name, message, self.now_s())
 
     # -- time
 
@@ -137,8 +156,8 @@ class DurableLockService(LockService):
         self.on_expired(count)
 
     def sweep(self) -> None:
-        for session in list(self._leaving):
-            self._leave(session)
+        for session, keeps_leases in list(self._leaving.items()):
+            self._leave(session, keeps_leases=keeps_leases)
         for key in {holder.lock.name for holder in self.table.over(self.now_s())}:
             if not self._turns.is_busy(key):
                 self._do(key, self._settles(key))
@@ -155,8 +174,7 @@ class DurableLockService(LockService):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Everything that is recorded is known when the block begins."""
-        for name, record in await self._journal.load_all():
-            self.table.load(name, record, self.now_s())
+        await self.load(lambda name: True)
         async with super().running():
             yield
         await self._turns.settle()

@@ -80,14 +80,6 @@ class DurableTable(LockTable):
         holder.ttl_s, holder.ends_s = slot.ttl_s, slot.ends_at_ms / 1000
         self._put_back(holder)
 
-    def _lose(self, holder: Holder) -> None:
-        enqueued = holder.enqueued
-        if enqueued is not None:
-            enqueued.holder = None
-            if not enqueued.was_queued:
-                holder.session.enqueued.pop(holder.lock.name, None)
-        self._drop(holder)
-
     def settle(self, name: bytes, now_s: float) -> None:
         """End the leases of a key that are over, and give every free slot to who waits first."""
         lock = self._locks.get(name)
@@ -114,16 +106,6 @@ class DurableTable(LockTable):
                 break
             found.append(lock)
         return found
-
-    def forget(self, name: bytes) -> None:
-        """Know nothing of the key any more."""
-        lock = self._locks.pop(name, None)
-        if lock is None:
-            return
-        self._idle.pop(name, None)
-        for holder in list(lock.holders.values()):
-            self._lose(holder)
-        self._idle.pop(name, None)
 
     # -- every step and how it is taken back
 
@@ -228,16 +210,6 @@ class DurableTable(LockTable):
         self._steps.note(undo)
 
     # -- without a grant
-
-    def _drop(self, holder: Holder) -> None:
-        lock = holder.lock
-        if lock.holders.pop(holder.token, None) is None:
-            return
-        holder.session.holders.discard(holder)
-        self._forget_end(holder)
-        self.holders -= 1
-        if not lock.holders and not lock.waiters:
-            self._idle[lock.name] = lock
 
     def _put_back(self, holder: Holder) -> None:
         lock = holder.lock
