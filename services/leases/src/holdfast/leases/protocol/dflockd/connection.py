@@ -92,6 +92,7 @@ class LockConnection(asyncio.Protocol):
             if timer is not None:
                 timer.cancel()
         self._pending = None
+        self.session.on_lost = None
         self.service.leave(self)
         self.service.end_session(self.session)
 

@@ -29,7 +29,7 @@ from holdfast.leases.layer.locks.nodes.records import (
 )
 from holdfast.leases.layer.records_pb2 import LockNode
 from holdfast.storage.following import Follower
-from holdfast.storage.port import Event, Store, Transaction
+from holdfast.storage.port import Demand, Event, Store, Transaction
 
 RENEWALS: Final = 4
 """So many while an announcement lasts."""
@@ -37,6 +37,7 @@ GUARD_MS: Final = 250
 """Clocks of one store differ by less: who takes over begins so much later, who ends stops so much earlier."""
 _ANNOUNCE_MS: Final = 500
 """An announcement that takes longer to be recorded is made anew, with more time."""
+_PAUSES_S: Final = (0.05, 0.2, 0.5, 1.0)
 
 
 class Membership:
@@ -99,7 +100,12 @@ class Membership:
         self._address = address
         await self._announce()
         follower = Follower(
-            self._store, NODES.bounds(NODE), on_events=self._told, resync=self._read, name="locks.nodes"
+            self._store,
+            NODES.bounds(NODE),
+            on_events=self._told,
+            resync=self._read,
+            name="locks.nodes",
+            demand=Demand(),  # Nobody waits for it: to be told of every commit at once would cost more than it is worth.
         )
         async with follower:
             renewing = asyncio.create_task(self._renew_on(), name="locks.announce")
@@ -149,6 +155,8 @@ class Membership:
             return True
 
         if not await self._store.transact(renew):
+            self._members.pop(self.id, None)
+            self._look()
             self._on_loss()
             await self._announce()
             return
@@ -179,6 +187,13 @@ class Membership:
             await asyncio.sleep(self._ttl_ms / 1000 / RENEWALS)
             with suppress(HoldfastError):  # The store tells of its trouble itself; this node is frozen then.
                 await self._renew()
+
+    async def look_again(self) -> None:
+        """A node can't be reached: it may have left just now."""
+        for pause_s in _PAUSES_S:
+            await asyncio.sleep(pause_s)
+            with suppress(HoldfastError):
+                await self._read()
 
     # -- what is read and told
 

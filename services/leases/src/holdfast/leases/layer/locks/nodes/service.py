@@ -63,6 +63,7 @@ class NodeLockService(ForwardingLockService):
             on_change=self._changed,
             on_loss=self._lose_all,
         )
+        self._has_left = False
         self._key = b""
         # A lost link is noticed before the place of the other node is taken.
         self._beat_s = min(BEAT_S_MAX, options.ttl_s / 12)
@@ -73,12 +74,12 @@ class NodeLockService(ForwardingLockService):
     # -- who decides
 
     def decides(self, key: bytes) -> bool:
-        return self._membership.is_mine(key)
+        return not self._has_left and self._membership.is_mine(key)
 
     def _home(self, key: bytes) -> LockService | NodeLink | None:
         """This node's own locks, the way to another one, or None: nobody can decide now."""
         member = self._membership.home(key)
-        if member is None:
+        if member is None or self._has_left:
             return None
         if member.id == self._membership.id:
             return self.local if member.is_ready else None
@@ -139,6 +140,8 @@ class NodeLockService(ForwardingLockService):
                 if self._held.has(session, link):
                     self._lose(session)
         link.clients.clear()
+        if not self._has_left:
+            self._spawn(self._membership.look_again())
 
     def session_is_lost(self, link: NodeLink, number: int) -> None:
         session = self._clients.get(number)
@@ -185,7 +188,7 @@ class NodeLockService(ForwardingLockService):
         return not self._membership.is_frozen
 
     def _connect(self) -> None:
-        others = {member.id: member for member in self._membership.others}
+        others = {} if self._has_left else {member.id: member for member in self._membership.others}
         for name in set(self._links) - set(others):
             self._spawn(self._links.pop(name).stop())
         for name, member in others.items():
@@ -215,10 +218,11 @@ class NodeLockService(ForwardingLockService):
         )
         try:
             bound = server.sockets[0].getsockname()[1]
-            async with self.local.running():
-                async with self._membership.running(f"{host}:{bound}"):
-                    await self._first_links()
-                    yield
+            async with self.local.running(), self._membership.running(f"{host}:{bound}"):
+                await self._first_links()
+                yield
+                # Clients of other nodes hear that what they hold here is lost; then others take this place.
+                server.close()
                 await self._disconnect()
         finally:
             server.close()
@@ -232,10 +236,12 @@ class NodeLockService(ForwardingLockService):
             return  # Somebody is gone, or comes later.
 
     async def _disconnect(self) -> None:
+        self._has_left = True
         for host in list(self.hosts):
             host.end()
         links, self._links = list(self._links.values()), {}
         for link in links:
             await link.stop()
-        if self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
