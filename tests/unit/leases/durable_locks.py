@@ -9,7 +9,7 @@ from holdfast.leases.layer.locks.durable.records import LOCKS, record_key
 from holdfast.leases.layer.locks.durable.service import DurableLockService
 from holdfast.leases.layer.locks.records import Grant, Outcome, Pending, Session
 from holdfast.leases.layer.locks.service import LockOptions
-from holdfast.storage.errors import StoreReadOnly
+from holdfast.storage.errors import StoreReadOnly, StoreUnavailable
 from holdfast.storage.local.engine import MemoryEngine
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.options import StoreOptions
@@ -28,11 +28,15 @@ class HeldStore:
         self.is_shared = False
         self.waiting: list[asyncio.Future[bool]] = []
         self.is_holding = False
+        self.is_dead = False
+        """The process that had it is gone: nothing of it is committed any more."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     async def commit(self, batch: Batch) -> int:
+        if self.is_dead:
+            raise StoreUnavailable("its process is gone")
         if self.is_holding:
             gate: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
             self.waiting.append(gate)
