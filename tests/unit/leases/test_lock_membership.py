@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
@@ -12,8 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from holdfast.common.clock import FakeClock
 from holdfast.leases.layer.locks.nodes import membership
 from holdfast.leases.layer.locks.nodes.membership import Membership
+from holdfast.storage.errors import StoreUnavailable
 from holdfast.storage.local.store import LocalStore
-from holdfast.storage.port import Store
+from holdfast.storage.port import Store, Transaction
 from holdfast.storage.store_clock import StoreClock
 from tests.infra.examples import examples
 from tests.unit.leases.durable_locks import memory_store
@@ -21,7 +23,7 @@ from tests.unit.leases.durable_locks import memory_store
 KEYS = [b"job-%d" % number for number in range(6)]
 TTL_S = 6.0
 numbers = st.integers(0, 2)
-delays = st.sampled_from([0.0, 0.0, 0.1, 0.7, 2.0])
+delays = st.sampled_from([0.0, 0.0, 0.1, 0.7, 2.0, 9.0])
 
 
 class SlowStore:
@@ -31,13 +33,24 @@ class SlowStore:
         self._store = store
         self._clock = clock
         self.clock = ShiftedClock(store.clock, ahead_s)
+        self.way_s = 0.0
+        """So long takes the next commit until the store decides."""
         self.delay_s = 0.0
+        """And so long its answer."""
+        self.is_lost = False
+        """The next answer is lost, after the store has decided."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def transact(self, *arguments: Any, **named: Any) -> Any:
-        return await self._late(self._store.transact(*arguments, **named))
+    async def transact(self, fn: Callable[[Transaction], Any], **named: Any) -> Any:
+        def slow(tx: Transaction) -> Any:
+            found = fn(tx)
+            way_s, self.way_s = self.way_s, 0.0
+            self._clock.advance(way_s)
+            return found
+
+        return await self._late(self._store.transact(slow, **named))
 
     async def range(self, *arguments: Any, **named: Any) -> Any:
         return await self._late(self._store.range(*arguments, **named))
@@ -46,6 +59,9 @@ class SlowStore:
         found = await answer
         delay_s, self.delay_s = self.delay_s, 0.0
         self._clock.advance(delay_s)
+        is_lost, self.is_lost = self.is_lost, False
+        if is_lost:
+            raise StoreUnavailable("the answer was lost")
         return found
 
 
@@ -89,23 +105,24 @@ class MembershipMachine(RuleBasedStateMachine):
 
     def do(self, work: Callable[[], Awaitable[object]]) -> None:
         async def done() -> None:
-            await work()
+            with suppress(StoreUnavailable):
+                await work()
 
         self.loop.run_until_complete(done())
 
-    @rule(number=numbers, delay_s=delays)
-    def come(self, number: int, delay_s: float) -> None:
+    @rule(number=numbers, delay_s=delays, way_s=delays, is_lost=st.booleans())
+    def come(self, number: int, delay_s: float = 0.0, way_s: float = 0.0, is_lost: bool = False) -> None:
         if number not in self.nodes:
             node = Node(self.store, self.clock, (number - 1) * 0.1)
-            node.store.delay_s = delay_s
+            node.store.delay_s, node.store.way_s, node.store.is_lost = delay_s, way_s, is_lost
             self.do(node.membership._announce)
             self.nodes[number] = node
 
-    @rule(number=numbers, delay_s=delays)
-    def renew(self, number: int, delay_s: float) -> None:
+    @rule(number=numbers, delay_s=delays, way_s=delays, is_lost=st.booleans())
+    def renew(self, number: int, delay_s: float = 0.0, way_s: float = 0.0, is_lost: bool = False) -> None:
         node = self.nodes.get(number)
         if node is not None:
-            node.store.delay_s = delay_s
+            node.store.delay_s, node.store.way_s, node.store.is_lost = delay_s, way_s, is_lost
             self.do(node.membership._renew)
 
     @rule(number=numbers)
@@ -160,27 +177,27 @@ def walk() -> None:
         machine.one_node_decides_and_knows_what_it_gave_away()
 
     try:
-        machine.come(0, 0.0)
+        machine.come(0)
         check()
         assert machine.nodes[0].holds == set(KEYS), "a node that is alone has every key at once"
-        machine.come(1, 0.0)
+        machine.come(1)
         check()
         machine.clock.advance(0.5)
         check()
         for _ in range(12):
             machine.clock.advance(0.7)
-            machine.renew(1, 0.0)
+            machine.renew(1)
             if machine.clock.wall_s() % 2 < 1.4:
-                machine.renew(0, 0.0)
+                machine.renew(0)
             check()
         assert machine.nodes[1].holds, "a newcomer gets its share"
         machine.clock.advance(4.0)
-        machine.renew(1, 0.0)
+        machine.renew(1)
         machine.clock.advance(2.5)
-        machine.renew(1, 0.0)
+        machine.renew(1)
         check()
         assert machine.nodes[1].holds == set(KEYS), "a node that is gone is replaced"
-        machine.renew(0, 0.0)
+        machine.renew(0)
         check()
         assert not machine.nodes[0].holds, "who was replaced has lost everything"
     finally:

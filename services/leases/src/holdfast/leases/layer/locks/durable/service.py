@@ -123,8 +123,11 @@ class DurableLockService(LockService):
         if not keys:
             self._leaving.pop(session, None)
             return
+        is_begun = session in self._leaving
         self._leaving[session] = keeps_leases
         for key in keys:
+            if is_begun and self._turns.is_busy(key):
+                continue  # It waits for its turn already.
             self._do(key, self._leaves(session, key, keeps_leases=keeps_leases))
 
     def _leaves(self, session: Session, key: bytes, *, keeps_leases: bool) -> Act:

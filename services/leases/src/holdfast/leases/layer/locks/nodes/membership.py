@@ -61,6 +61,8 @@ class Membership:
         self._on_change = on_change
         self._on_loss = on_loss
         self._address = ""
+        self._is_announced = False
+        """Whether it is known when the announcement was recorded: the others must have had the time to read it."""
         self._members: dict[str, Member] = {}
         self._read_at_ms = 0
         """All records were read no earlier than this."""
@@ -123,11 +125,13 @@ class Membership:
     async def _announce(self) -> None:
         """As a newcomer: home of nothing until all others know, unless there are none."""
         slack_ms = _ANNOUNCE_MS
+        self._is_announced = False
         while True:
             begun_ms = await self._store.transact(lambda tx, ms=slack_ms: self._join(tx, ms), attempts_max=50)  # type: ignore[misc]
             if self._store.clock.now_ms() - begun_ms <= slack_ms:
                 break
             slack_ms *= 2
+        self._is_announced = True
         await self._read()
 
     def _join(self, tx: Transaction, slack_ms: int) -> int:
@@ -154,7 +158,7 @@ class Membership:
             NODES.put(tx, self._message(mine.serves_from_ms, self._store.clock.now_ms()), NODE, self.id)
             return True
 
-        if not await self._store.transact(renew):
+        if not self._is_announced or not await self._store.transact(renew):
             self._members.pop(self.id, None)
             self._look()
             self._on_loss()
@@ -185,8 +189,10 @@ class Membership:
     async def _renew_on(self) -> None:
         while True:
             await asyncio.sleep(self._ttl_ms / 1000 / RENEWALS)
-            with suppress(HoldfastError):  # The store tells of its trouble itself; this node is frozen then.
-                await self._renew()
+            # The store tells of its trouble itself; this node is frozen then. One call that hangs is not waited for.
+            with suppress(HoldfastError, TimeoutError):
+                async with asyncio.timeout(self._ttl_ms / 1000):
+                    await self._renew()
 
     async def look_again(self) -> None:
         """A node can't be reached: it may have left just now."""
@@ -218,7 +224,7 @@ class Membership:
         now_ms = self._store.clock.now_ms()
         mine = self._members.get(self.id)
         frozen_at_ms = 0
-        if mine is not None:
+        if mine is not None and self._is_announced:
             frozen_at_ms = min(mine.ends_at_ms, self._read_at_ms + self._ttl_ms) - GUARD_MS
         self.is_frozen = now_ms >= frozen_at_ms
         self._serving = self._serving_at(now_ms)
