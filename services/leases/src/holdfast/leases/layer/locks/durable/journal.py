@@ -36,6 +36,15 @@ class LockJournal:
         """Whether the table has what is recorded of the key. Of a store of this process alone it has everything."""
         return name in self._revisions or not (self._store.is_shared or name in self._doubted)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether another process may have recorded something that the table does not know."""
+        return self._store.is_shared
+
+    def is_older(self, name: bytes, revision: int) -> bool:
+        """Whether something is known of the key, and this is newer."""
+        return self._revisions.get(name, revision) < revision
+
     def doubt(self, name: bytes) -> None:
         """What is recorded may be something else: it is loaded before the next step."""
         self._revisions.pop(name, None)

@@ -9,13 +9,15 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from holdfast.leases.layer.locks.durable.journal import LockJournal
+from holdfast.leases.layer.locks.durable.records import HELD, LOCKS, name_of
 from holdfast.leases.layer.locks.durable.request import Act, Request
 from holdfast.leases.layer.locks.durable.table import DurableTable
 from holdfast.leases.layer.locks.durable.turns import KeyTurns
 from holdfast.leases.layer.locks.records import Grant, Outcome, Pending, Refused, Session, Tell, Waiter
 from holdfast.leases.layer.locks.service import LockOptions, LockService
 from holdfast.leases.layer.locks.tokens import Tokens
-from holdfast.storage.port import Store
+from holdfast.storage.following import Follower
+from holdfast.storage.port import Demand, Event, Store
 
 FORGOTTEN_AT_ONCE_MAX: Final = 100
 
@@ -28,6 +30,8 @@ class DurableLockService(LockService):
         super().__init__(options, lambda: clock.now_ms() / 1000)
         tokens = Tokens(lambda: clock.now_ms() * 1000)
         self.table: DurableTable = DurableTable(tokens.next, options.table)
+        self._store = store
+        self._is_loaded = False
         self._journal = LockJournal(store, tokens)
         self._turns = KeyTurns(self.table, self._journal, self.now_s, self._watch, self._count_expired)
         self._leaving: dict[Session, bool] = {}
@@ -177,7 +181,36 @@ class DurableLockService(LockService):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Everything that is recorded is known when the block begins."""
-        await self.load(lambda name: True)
-        async with super().running():
+        async with self._follower(), super().running():
             yield
         await self._turns.settle()
+
+    def _follower(self) -> Follower:
+        """Of what other processes record, as they do while keys get another home."""
+        bounds = LOCKS.bounds(HELD)
+        return Follower(
+            self._store, bounds, on_events=self._told, resync=self._resync, name="locks", demand=Demand()
+        )
+
+    def _told(self, events: list[Event]) -> None:
+        for event in events:
+            name = name_of(event.key)
+            if self._turns.is_busy(name):
+                self._turns.hear(name, event.revision)
+                self._do(name, self._settles(name))
+            elif self._journal.is_older(name, event.revision):
+                self._look_again(name)
+
+    async def _resync(self) -> None:
+        """At first everything is read; later anything may have been recorded meanwhile."""
+        if not self._is_loaded:
+            await self.load(lambda name: True)
+            self._is_loaded = True
+            return
+        for lock in list(self.table.locks):
+            if not self._turns.is_busy(lock.name):
+                self._look_again(lock.name)
+
+    def _look_again(self, key: bytes) -> None:
+        self._journal.doubt(key)
+        self._do(key, self._settles(key))

@@ -46,7 +46,13 @@ class KeyTurns:
         self._on_expired = on_expired
         self._backlogs: dict[bytes, list[Request]] = {}
         """Those that came while their key was busy; a key that is not here is idle."""
+        self._news: dict[bytes, int] = {}
+        """What another process recorded of a key while it was busy."""
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def hear(self, name: bytes, revision: int) -> None:
+        """Another process recorded something of a busy key: the next turn looks at it, if it does not know it by then."""
+        self._news[name] = revision
 
     def is_busy(self, name: bytes) -> bool:
         return name in self._backlogs
@@ -63,6 +69,12 @@ class KeyTurns:
             self._spawn(name)
             return False
         steps = self._run([request])
+        if self._is_doubtful([request]):
+            steps.take_back()
+            self._journal.doubt(name)
+            self._backlogs[name] = [request]
+            self._spawn(name)
+            return False
         if steps.is_recorded:
             return request.waiter is None
         self._backlogs[name] = []
@@ -103,6 +115,8 @@ class KeyTurns:
         while requests or backlog:
             if not requests:
                 requests, backlog[:] = backlog[:], []
+                if self._journal.is_older(name, self._news.pop(name, 0)):
+                    self._journal.doubt(name)
             try:
                 await self._take_turn(name, requests, steps)
             except Exception as error:  # noqa: BLE001 - the edge of this task: a defect must not keep the key busy for ever
@@ -119,6 +133,11 @@ class KeyTurns:
                 if steps is None:
                     is_loaded = await self._load(name)
                     steps = self._run(requests, settles=is_loaded)
+                    if not is_loaded and self._is_doubtful(requests):
+                        steps.take_back()
+                        steps = None
+                        self._journal.doubt(name)
+                        continue
                 await self._record(name, steps)
             except HoldfastError as error:
                 if steps is not None:
@@ -154,6 +173,10 @@ class KeyTurns:
         for request in requests:
             request.run(now_s)
         return steps
+
+    def _is_doubtful(self, requests: Sequence[Request]) -> bool:
+        """A token that is not known here may have been granted by another process: that is looked up before it is refused."""
+        return self._journal.is_shared and any(request.outcome is False for request in requests)
 
     def _fail(self, name: bytes, requests: Sequence[Request]) -> None:
         self._journal.doubt(name)

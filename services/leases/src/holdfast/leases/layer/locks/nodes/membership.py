@@ -144,7 +144,8 @@ class Membership:
             if member.ends_at_ms <= now_ms:
                 NODES.delete(tx, NODE, member.id)
         is_alone = all(member.ends_at_ms <= now_ms for member in members)
-        serves_from_ms = now_ms if is_alone else now_ms + self._join_ms + slack_ms + 2 * GUARD_MS
+        wait_ms = -GUARD_MS if is_alone else self._join_ms + slack_ms + 2 * GUARD_MS
+        serves_from_ms = now_ms + wait_ms
         NODES.put(tx, self._message(serves_from_ms, now_ms), NODE, self.id)
         return now_ms
 
@@ -251,5 +252,5 @@ class Membership:
             if member.serves_from_ms > now_ms:
                 continue
             is_early = member.id == self.id and member.serves_from_ms + GUARD_MS > now_ms
-            found.append(replace(member, is_ready=False) if is_early and self.others else member)
+            found.append(replace(member, is_ready=False) if is_early else member)
         return found

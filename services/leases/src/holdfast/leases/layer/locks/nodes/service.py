@@ -93,6 +93,7 @@ class NodeLockService(ForwardingLockService):
         return session
 
     def end_session(self, session: Session, *, keeps_leases: bool = False) -> None:
+        self._membership.look()  # While it is still known as a client, so that the tokens of keys that moved are kept.
         self._clients.pop(session.number, None)
         self.end_local(session, keeps_leases=keeps_leases)
         for link in self._links.values():
