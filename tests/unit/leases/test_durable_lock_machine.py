@@ -305,7 +305,10 @@ def _told_before_it_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _what_failed_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Steps, "take_back", lambda steps: None)
+    def stays(steps: Steps) -> None:
+        """In place of taking it back."""
+
+    monkeypatch.setattr(Steps, "take_back", stays)
 
 
 def _a_release_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,6 +164,31 @@ ValueResult: TypeAlias = int | bytes | list[bytes] | ValueRefused | None
 _Step: TypeAlias = Callable[..., ValueResult]
 
 
+def _add(values: Values, now_s: float, key: bytes, delta: int) -> ValueResult:
+    return values.add(key, delta, now_s)
+
+
+def _counter(values: Values, now_s: float, key: bytes) -> ValueResult:
+    return values.counter(key, now_s)
+
+
+def _set_counter(values: Values, now_s: float, key: bytes, value: int) -> ValueResult:
+    return values.set_counter(key, value, now_s)
+
+
+def _put(values: Values, now_s: float, key: bytes, text: bytes, ttl_s: int) -> ValueResult:
+    return values.put(key, text, ttl_s, now_s)
+
+
+def _get(values: Values, now_s: float, key: bytes) -> ValueResult:
+    return values.get(key, now_s)
+
+
+def _delete(values: Values, now_s: float, key: bytes) -> ValueResult:
+    values.delete(key)
+    return None
+
+
 def _push(values: Values, now_s: float, key: bytes, item: bytes, is_left: bool) -> ValueResult:
     return values.push(key, item, now_s, is_left=is_left)
 
@@ -172,16 +197,24 @@ def _pop(values: Values, now_s: float, key: bytes, is_left: bool) -> ValueResult
     return values.pop(key, now_s, is_left=is_left)
 
 
+def _length(values: Values, now_s: float, key: bytes) -> ValueResult:
+    return values.length(key, now_s)
+
+
+def _items(values: Values, now_s: float, key: bytes, start: int, stop: int) -> ValueResult:
+    return values.items(key, start, stop, now_s)
+
+
 STEPS: Final[Mapping[str, _Step]] = {
-    "add": lambda values, now_s, key, delta: values.add(key, delta, now_s),
-    "counter": lambda values, now_s, key: values.counter(key, now_s),
-    "set_counter": lambda values, now_s, key, value: values.set_counter(key, value, now_s),
-    "put": lambda values, now_s, key, text, ttl_s: values.put(key, text, ttl_s, now_s),
-    "get": lambda values, now_s, key: values.get(key, now_s),
-    "delete": lambda values, now_s, key: values.delete(key),
+    "add": _add,
+    "counter": _counter,
+    "set_counter": _set_counter,
+    "put": _put,
+    "get": _get,
+    "delete": _delete,
     "push": _push,
     "pop": _pop,
-    "length": lambda values, now_s, key: values.length(key, now_s),
-    "items": lambda values, now_s, key, start, stop: values.items(key, start, stop, now_s),
+    "length": _length,
+    "items": _items,
 }
 """What is done to a value, by a name that another process knows too."""
