@@ -9,7 +9,7 @@ import pytest
 
 from tests.infra.postgres import PostgresServer
 from tests.infra.redis import RedisServer
-from tests.system import attachment_crasher, lease_crasher, nodes, queue_crasher, split_plane
+from tests.system import attachment_crasher, lease_crasher, locks_node, nodes, queue_crasher, split_plane
 from tests.system.lease_time import ShiftedClock, use_clock
 from tests.system.nodes import Nodes, Pair, all_nodes, whole_nodes
 
@@ -21,7 +21,7 @@ SHAPES = ("one-one", "one-two", "left-right", "one-right", "left-two", "redis")
 def processes() -> ForkServerContext:
     """Children of a process that has imported everything already: a life costs a tenth of a second."""
     context = multiprocessing.get_context("forkserver")
-    mortals = (lease_crasher, attachment_crasher, queue_crasher, split_plane, nodes)
+    mortals = (lease_crasher, attachment_crasher, queue_crasher, split_plane, nodes, locks_node)
     context.set_forkserver_preload([module.__name__ for module in mortals])
     return context
 

@@ -15,7 +15,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from holdfast.leases.layer.locks.records import Holder, Lock, Refused, Session, Waiter
+from holdfast.leases.layer.locks.records import Holder, Lock, Outcome, Refused, Session, Tell, Waiter
 from holdfast.leases.layer.locks.table import LockTable, TableLimits
 from tests.infra.examples import examples
 
@@ -63,7 +63,7 @@ class LockMachine(RuleBasedStateMachine):
         self.sessions = [Session(number) for number in range(5)]
         self.now_s = 100.0
         self.keys: dict[bytes, Key] = {}
-        self.granted: list[tuple[int, Holder]] = []
+        self.granted: list[tuple[int, Outcome]] = []
         self.enqueued: dict[tuple[int, bytes], str] = {}
 
     # -- the model
@@ -101,8 +101,8 @@ class LockMachine(RuleBasedStateMachine):
 
     # -- steps
 
-    def told(self, session: int) -> Callable[[Holder], None]:
-        return lambda holder: self.granted.append((session, holder))
+    def told(self, session: int) -> Tell:
+        return lambda outcome: self.granted.append((session, outcome))
 
     @rule(session=sessions, name=names, ttl_s=ttls, waits=st.booleans())
     def acquire(self, session: int, name: bytes, ttl_s: int, waits: bool) -> None:
@@ -313,9 +313,10 @@ def test_waiters_of_a_key_get_it_in_the_order_in_which_they_came() -> None:
     gone = {Session(number): number for number in range(1, 500)}
     for session, number in gone.items():
 
-        def granted(holder: Holder, number: int = number) -> None:
+        def granted(outcome: Outcome, number: int = number) -> None:
+            assert isinstance(outcome, Holder)
             order.append(number)
-            tokens.append(holder.token)
+            tokens.append(outcome.token)
 
         table.acquire(session, b"key", 1, 30, 0, granted)
     for session, number in gone.items():

@@ -1,9 +1,12 @@
 """A plane whose TCP listener speaks dflockd's protocol, and clients that are no more than a socket."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, cast
+
+import httpx
 
 from holdfast.common.serving.listener import Listener
 from holdfast.common.serving.process import listeners_of
@@ -83,6 +86,15 @@ class LockPlane:
     async def connect(self) -> Client:
         return Client(*await asyncio.open_connection(self.host, self.port))
 
+    async def holders(self) -> float:
+        """So many slots of keys that are at home here are held."""
+        (address,) = self.server.addresses_of("main")
+        async with httpx.AsyncClient(base_url=f"http://{address[0]}:{address[1]}") as http:
+            page = (await http.get("/metrics")).text
+        found = re.search(r"^holdfast_lock_holders(?:{[^}]*})? (\S+)$", page, re.MULTILINE)
+        assert found is not None
+        return float(found[1])
+
     @asynccontextmanager
     async def clients(self, count: int) -> AsyncIterator[list[Client]]:
         async with AsyncExitStack() as stack:
@@ -102,3 +114,39 @@ async def lock_plane(**settings: Any) -> AsyncIterator[LockPlane]:
     options = ServeOptions(shutdown_timeout_s=plane.shutdown_timeout_s)
     async with running(app, *listeners, options=options) as server:
         yield LockPlane(server)
+
+
+class LockPair(LockPlane):
+    """Two planes on one store. Connections go to them in turn, the first one to the first."""
+
+    def __init__(self, planes: list[LockPlane]) -> None:
+        self.planes = planes
+        self._turns = 0
+
+    async def connect(self) -> Client:
+        self._turns += 1
+        return await self.planes[(self._turns - 1) % len(self.planes)].connect()
+
+
+@asynccontextmanager
+async def lock_pair(store: str, **settings: Any) -> AsyncIterator[LockPair]:
+    shared = {"store": store, "tcp_node_ttl_s": 1, **settings}
+    async with lock_plane(**shared) as one, lock_plane(**shared) as two:
+        await both_share(one, two)
+        yield LockPair([one, two])
+
+
+async def both_share(one: LockPlane, two: LockPlane) -> None:
+    """Return when both decide: the second one gets its share of the keys a moment after its start."""
+    while not await _shares(one, two):
+        continue
+
+
+async def _shares(one: LockPlane, two: LockPlane) -> bool:
+    """Whether both planes decide, and neither refuses anything: a lock of each of many keys is seen at the other one."""
+    async with one.clients(1) as (left,), two.clients(1) as (right,):
+        for number in range(16):
+            answer = await left.ask("l", f"share-{number}", "0 60")
+            if not answer.startswith("ok ") or await right.ask("l", f"share-{number}", "0") != "timeout":
+                return False
+        return min(await one.holders(), await two.holders()) > 0

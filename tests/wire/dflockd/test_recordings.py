@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,9 +53,34 @@ def test_all_recordings_are_there() -> None:
     assert list(RECORDED) == [f"C{number}" for number in range(1, 62)]
 
 
-@pytest.mark.parametrize("name", [name for name in RECORDED if name not in LEFT_OUT])
+# They look at everything there is; they hear what others send.
+STATS = ("C35", "C36", "C39")
+SIGNALS = [name for name in (f"C{number}" for number in range(37, 49)) if name not in STATS]
+OWN = (*SETTINGS, *NO_SWEEP)
+TOGETHER = [name for name in RECORDED if name not in {*LEFT_OUT, *OWN, *STATS, *SIGNALS}]
+"""Those that know nothing of each other, over a plane with default settings."""
+NAMES = [name for name in RECORDED if name not in LEFT_OUT]
+
+
+@pytest.mark.parametrize("name", NAMES)
 async def test_a_recorded_conversation_goes_the_same_way(name: str) -> None:
     async with lock_plane(**SETTINGS.get(name, {}), **NO_SWEEP.get(name, {})) as plane:
+        await Conversation(RECORDED[name], plane).hold()
+
+
+async def test_recorded_conversations_go_the_same_way_when_locks_are_durable(tmp_path: Path) -> None:
+    async with lock_plane(store=f"disk://{tmp_path / 'store'}", tcp_durable=True) as plane:
+        await asyncio.gather(*(Conversation(RECORDED[name], plane).hold() for name in TOGETHER))
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in OWN else pytest.param(name, marks=pytest.mark.long) for name in NAMES]
+)
+async def test_a_recorded_conversation_goes_the_same_way_when_locks_are_durable(
+    name: str, tmp_path: Path
+) -> None:
+    durable = {"store": f"disk://{tmp_path / 'store'}", "tcp_durable": True}
+    async with lock_plane(**durable, **SETTINGS.get(name, {}), **NO_SWEEP.get(name, {})) as plane:
         await Conversation(RECORDED[name], plane).hold()
 
 

@@ -11,16 +11,16 @@ from holdfast.common.serving.drain import Drain
 from holdfast.common.serving.listener import ListenerDeclaration
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.telemetry.metrics import Registry
-from holdfast.leases.layer.locks.service import LockService
 from holdfast.leases.layer.retention import KeyRetention
 from holdfast.leases.metrics import LeaseMetrics
 from holdfast.leases.protocol.dflockd.listener import (
     declared_listener,
     line_options,
-    lock_options,
+    lock_service,
     secret_of,
 )
 from holdfast.leases.protocol.dflockd.server import LockServer
+from holdfast.leases.protocol.dflockd.stats import figures
 from holdfast.leases.protocol.lockd import LeaseRoutes
 from holdfast.leases.protocol.withdrawal import WithdrawalRoutes
 from holdfast.leases.settings import LeasesSettings
@@ -39,9 +39,7 @@ class LeasesPart:
         self._metrics = LeaseMetrics(registry)
         self._leases = LeaseRoutes(settings, drain, self._metrics)
         self._withdrawal = WithdrawalRoutes()
-        self._locks = LockService(lock_options(settings))
-        self._lock_server = LockServer(self._locks, line_options(settings))
-        drain.at_begin(self._lock_server.begin_stop)
+        self._lock_server = LockServer(line_options(settings))
 
     @property
     def listeners(self) -> Sequence[ListenerDeclaration]:
@@ -69,9 +67,13 @@ class LeasesPart:
             expire=leases.end_expired,
             count=self._metrics.forgotten.inc,
         )
+        locks = lock_service(self._settings, layers.store)
+        self._lock_server.service = locks
+        locks.figures = lambda: figures(locks, len(self._lock_server.connections))
         self._lock_server.secret = secret_of(self._settings)
-        self._metrics.watch_locks(self._locks, self._lock_server)
-        async with retention.running(), self._locks.running():
+        self._metrics.watch_locks(locks, self._lock_server)
+        self._drain.at_begin(locks.begin_stop)
+        async with retention.running(), locks.running():
             yield
 
 

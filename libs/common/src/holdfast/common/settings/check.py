@@ -49,7 +49,23 @@ def _listener_problems(settings: "PlaneSettings") -> Iterator[str]:
         yield f"{settings.subject('listen')}: {error}"
 
 
+def _node_problems(settings: "PlaneSettings") -> Iterator[str]:
+    try:
+        host, _ = parse_host_port(settings.tcp_nodes_listen)
+    except ValueError as error:
+        yield f"{settings.subject('tcp_nodes_listen')}: {error}"
+        return
+    if host in ("", "0.0.0.0", "::"):
+        yield f"{settings.subject('tcp_nodes_listen')}: expected an address that other processes can connect to"
+    elif not is_loopback(host) and not settings.has_bundle:
+        yield (
+            f"{settings.subject('tcp_nodes_listen')}: {settings.tcp_nodes_listen} is open to the network: give a bundle "
+            "(--bundle), or listen on a loopback address"
+        )
+
+
 def _tcp_problems(settings: "PlaneSettings") -> Iterator[str]:
+    yield from _node_problems(settings)
     has_cert, has_key = settings.tcp_tls_cert is not None, settings.tcp_tls_key is not None
     if has_cert != has_key:
         given, missing = ("tcp_tls_cert", "key") if has_cert else ("tcp_tls_key", "cert")

@@ -140,6 +140,28 @@ class LockFields(SettingsGroup):
         "What a client holds is released when its connection ends; off leaves that to the lease.",
         env_extra=("DFLOCKD_AUTO_RELEASE_ON_DISCONNECT",),
     )
+    tcp_durable: bool = setting(
+        _LOCKS,
+        "tcp-durable",
+        False,
+        "Record who holds what in the store before it is told: locks and their tokens outlive the process. Signals, "
+        "counters, texts and lists stay in memory.",
+    )
+    tcp_nodes_listen: str = setting(
+        _LOCKS,
+        "tcp-nodes-listen",
+        "127.0.0.1:0",
+        "Address under which other processes on the same PostgreSQL reach this one for locks, host:port; port 0 is a "
+        "free one. One that is not on this machine needs a bundle.",
+    )
+    tcp_node_ttl_s: DurationS = setting(
+        _LOCKS,
+        "tcp-node-ttl",
+        "6s",
+        "A process that was not heard of for this long is home of no lock; a new one, unless locks are durable, of "
+        "none until then.",
+        ge=0.5,
+    )
     tcp_tls_cert: ExpandedPath | None = setting(
         _LOCKS,
         "tcp-tls-cert",

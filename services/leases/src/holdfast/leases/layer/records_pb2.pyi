@@ -3,8 +3,10 @@
 isort:skip_file
 The records of leases. Fields are only ever added; numbers are never used again."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -82,3 +84,138 @@ class LeaseFloor(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LeaseFloor: _TypeAlias = LeaseFloor  # noqa: Y015
+
+@_typing.final
+class LockRecord(_message.Message):
+    """("lock", "held", name): the slots of a lock or semaphore of the durable mode. Stays while the key is idle, until it is
+    forgotten: the token must never fall.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIMIT_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    limit: _builtins.int
+    token: _builtins.int
+    """The counter of the latest token that was granted."""
+    @_builtins.property
+    def slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___LockSlot]: ...
+    def __init__(
+        self,
+        *,
+        limit: _builtins.int = ...,
+        token: _builtins.int = ...,
+        slots: _abc.Iterable[Global___LockSlot] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "slots", b"slots", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LockRecord: _TypeAlias = LockRecord  # noqa: Y015
+
+@_typing.final
+class LockSlot(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    TTL_S_FIELD_NUMBER: _builtins.int
+    ENDS_AT_MS_FIELD_NUMBER: _builtins.int
+    GRANTED_AT_MS_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    token: _builtins.bytes
+    ttl_s: _builtins.int
+    ends_at_ms: _builtins.int
+    granted_at_ms: _builtins.int
+    address: _builtins.str
+    """Of the client, for people."""
+    def __init__(
+        self,
+        *,
+        token: _builtins.bytes = ...,
+        ttl_s: _builtins.int = ...,
+        ends_at_ms: _builtins.int = ...,
+        granted_at_ms: _builtins.int = ...,
+        address: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "ends_at_ms", b"ends_at_ms", "granted_at_ms", b"granted_at_ms", "token", b"token", "ttl_s", b"ttl_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LockSlot: _TypeAlias = LockSlot  # noqa: Y015
+
+@_typing.final
+class LockFloor(_message.Message):
+    """("lock", "floor"): no key that was forgotten had a token above this. It never falls."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    token: _builtins.int
+    def __init__(
+        self,
+        *,
+        token: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LockFloor: _TypeAlias = LockFloor  # noqa: Y015
+
+@_typing.final
+class LockNode(_message.Message):
+    """("lock", "node", id): a process that decides about locks, as long as it renews this. Written anew by each life of a process."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    SERVES_FROM_MS_FIELD_NUMBER: _builtins.int
+    ENDS_AT_MS_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    """Of its listener for other nodes, host:port."""
+    serves_from_ms: _builtins.int
+    """Keys are at home here from then on."""
+    ends_at_ms: _builtins.int
+    """It decides nothing after this."""
+    def __init__(
+        self,
+        *,
+        address: _builtins.str = ...,
+        serves_from_ms: _builtins.int = ...,
+        ends_at_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "ends_at_ms", b"ends_at_ms", "serves_from_ms", b"serves_from_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LockNode: _TypeAlias = LockNode  # noqa: Y015
+
+@_typing.final
+class LockLink(_message.Message):
+    """("lock", "link"): what nodes prove to each other that they belong to this store."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    key: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        key: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LockLink: _TypeAlias = LockLink  # noqa: Y015

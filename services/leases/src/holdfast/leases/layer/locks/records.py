@@ -1,8 +1,12 @@
-"""What the lock table keeps: sessions, keys, holders, waiters, places in a queue."""
+"""What the lock table keeps: sessions, keys, holders, waiters, places in a queue; and what a request comes to."""
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
+from typing import TypeAlias
+
+from holdfast.leases.layer.locks.values import ValueResult
 
 
 class Refused(Enum):
@@ -15,12 +19,30 @@ class Refused(Enum):
     ALREADY_ENQUEUED = "already_enqueued"
     NOT_ENQUEUED = "not_enqueued"
     LEASE_EXPIRED = "lease_expired"
+    UNAVAILABLE = "unavailable"
+    """It can't be decided or recorded now, or the service stops."""
+
+
+class Grant:
+    """A slot as its client is told of it."""
+
+    __slots__ = ("token", "ttl_s")
+
+    def __init__(self, token: bytes, ttl_s: int) -> None:
+        self.token = token
+        self.ttl_s = ttl_s
+
+
+Outcome: TypeAlias = Grant | Refused | ValueResult
+"""What a request comes to: a slot, or why not; whether it was done; how many took a signal; a value. None: a place in the queue."""
+
+Tell: TypeAlias = Callable[[Outcome], None]
 
 
 class Session:
     """A client whose end releases what it holds."""
 
-    __slots__ = ("address", "enqueued", "holders", "number", "waiters")
+    __slots__ = ("address", "enqueued", "has_ended", "holders", "number", "on_lost", "waiters")
 
     def __init__(self, number: int, address: str = "") -> None:
         self.number = number
@@ -28,12 +50,21 @@ class Session:
         self.holders: set[Holder] = set()
         self.waiters: set[Waiter] = set()
         self.enqueued: dict[bytes, Enqueued] = {}
+        self.has_ended = False
+        self.on_lost: Callable[[], None] | None = None
+        """Called when what it holds is lost without its doing; a connection ends then, so that its client knows."""
 
 
-class Holder:
+class Pending:
+    """A request whose outcome comes later, once, unless it is cancelled or its session ends."""
+
+    __slots__ = ()
+
+
+class Holder(Grant):
     """One slot of a key, from its grant to its release or the end of its lease."""
 
-    __slots__ = ("ends_s", "enqueued", "granted_s", "lock", "session", "token", "ttl_s")
+    __slots__ = ("ends_s", "enqueued", "granted_s", "lock", "session")
 
     def __init__(
         self, lock: "Lock", token: bytes, session: Session, ttl_s: int, ends_s: float, granted_s: float
@@ -48,17 +79,34 @@ class Holder:
         """The two-phase request that was granted and has not been waited for yet."""
 
 
-class Waiter:
+class Waiter(Pending):
     """A place in the queue of a key."""
 
-    __slots__ = ("granted", "lock", "session", "ttl_s")
+    __slots__ = ("enqueued", "lock", "session", "since_s", "tell", "timer", "ttl_s")
 
-    def __init__(self, lock: "Lock", session: Session, ttl_s: int, granted: Callable[[Holder], None]) -> None:
+    def __init__(
+        self, lock: "Lock", session: Session, ttl_s: int, since_s: float, tell: Tell | None = None
+    ) -> None:
         self.lock = lock
         self.session = session
         self.ttl_s = ttl_s
-        self.granted = granted
-        """Called with the slot, once; by then the waiter has left the queue."""
+        self.since_s = since_s
+        self.tell = tell
+        """None as long as nobody waits at this place: the session asks for it by its second request."""
+        self.enqueued: Enqueued | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def finish(self, outcome: Outcome) -> None:
+        """Tell it; by then the waiter has left the queue."""
+        self.drop_timer()
+        tell, self.tell = self.tell, None
+        if tell is not None:
+            tell(outcome)
+
+    def drop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
 
 class Enqueued:

@@ -118,6 +118,11 @@ class SignalHub:
         for (_, group), found in self._of.pop(listener, {}).items():
             self._remove(found, listener, group)
 
+    def clear(self) -> None:
+        """Another process has the subscriptions from now on."""
+        for listener in list(self._of):
+            self.leave(listener)
+
     def send(self, channel: bytes, payload: bytes) -> int:
         """How many connections took it."""
         served: set[Listener] = set()
@@ -132,9 +137,8 @@ class SignalHub:
         return len(served)
 
     def _opened(self, pattern: bytes) -> Subscriptions:
+        check_pattern(pattern)
         tokens = pattern.split(b".")
-        if REST in tokens[:-1]:
-            raise InvalidPattern(pattern)
         if not _is_wild(tokens):
             return self._exact.setdefault(pattern, Subscriptions(pattern))
         node = self._wild
@@ -158,6 +162,12 @@ class SignalHub:
             _prune(self._wild, tokens)
         else:
             del self._exact[found.pattern]
+
+
+def check_pattern(pattern: bytes) -> None:
+    """Raises InvalidPattern."""
+    if REST in pattern.split(b".")[:-1]:
+        raise InvalidPattern(pattern)
 
 
 def _is_wild(tokens: list[bytes]) -> bool:

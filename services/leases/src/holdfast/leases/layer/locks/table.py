@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.leases.layer.locks.records import Enqueued, Holder, Lock, Refused, Session, Waiter
+from holdfast.leases.layer.locks.records import Enqueued, Holder, Lock, Refused, Session, Tell, Waiter
 
 KEYS_MAX_DEFAULT: Final = 1024
 
@@ -50,6 +50,9 @@ class LockTable:
     def locks(self) -> Iterable[Lock]:
         return self._locks.values()
 
+    def lock(self, name: bytes) -> Lock | None:
+        return self._locks.get(name)
+
     # -- one phase
 
     def acquire(
@@ -59,9 +62,9 @@ class LockTable:
         limit: int,
         ttl_s: int,
         now_s: float,
-        granted: Callable[[Holder], None] | None = None,
+        tell: Tell | None = None,
     ) -> Holder | Waiter | Refused:
-        """A slot, or a place in the queue if `granted` is there to be told."""
+        """A slot, or a place in the queue if `tell` is there to be told."""
         lock = self._opened(name, limit, now_s)
         if isinstance(lock, Refused):
             return lock
@@ -69,11 +72,12 @@ class LockTable:
             return self._grant(lock, session, ttl_s, now_s)
         if self._is_queue_full(lock):
             return Refused.MAX_WAITERS
-        return Refused.TIMEOUT if granted is None else self._queue(lock, session, ttl_s, granted)
+        return Refused.TIMEOUT if tell is None else self._queue(lock, session, ttl_s, now_s, tell)
 
     def cancel(self, waiter: Waiter, now_s: float) -> None:
         """The waiter leaves the queue, if it is still there."""
         lock = waiter.lock
+        waiter.drop_timer()
         if waiter in lock.waiters:
             del lock.waiters[waiter]
             waiter.session.waiters.discard(waiter)
@@ -121,20 +125,14 @@ class LockTable:
             return holder
         if self._is_queue_full(lock):
             return Refused.MAX_WAITERS
-        enqueued = Enqueued()
+        session.enqueued[name] = enqueued = Enqueued()
         enqueued.was_queued = True
-
-        def granted(holder: Holder) -> None:
-            enqueued.waiter = None
-            enqueued.holder = holder
-            holder.enqueued = enqueued
-
-        enqueued.waiter = self._queue(lock, session, ttl_s, granted)
-        session.enqueued[name] = enqueued
+        enqueued.waiter = self._queue(lock, session, ttl_s, now_s)
+        enqueued.waiter.enqueued = enqueued
         return None
 
     def wait(
-        self, session: Session, name: bytes, now_s: float, granted: Callable[[Holder], None] | None = None
+        self, session: Session, name: bytes, now_s: float, tell: Tell | None = None
     ) -> Holder | Waiter | Refused:
         """The second half: the slot, whose lease begins anew. It ends what `enqueue` began, however it ends."""
         enqueued = session.enqueued.get(name)
@@ -146,10 +144,11 @@ class LockTable:
         session.enqueued.pop(name, None)
         waiter, holder = enqueued.waiter, enqueued.holder
         if waiter is not None:
-            if granted is None:
+            if tell is None:
                 self.cancel(waiter, now_s)
                 return Refused.TIMEOUT
-            waiter.granted = granted
+            waiter.enqueued = None
+            waiter.tell = tell
             return waiter
         if holder is None:
             return Refused.LEASE_EXPIRED
@@ -171,16 +170,21 @@ class LockTable:
 
     def expire(self, now_s: float) -> int:
         """End the leases whose time is over; how many."""
+        found = self.over(now_s)
+        for holder in found:
+            self._end_lease(holder, now_s)
+        return len(found)
+
+    def over(self, now_s: float) -> list[Holder]:
+        """Those whose lease has ended by now."""
         if not self._ending:
-            return 0
-        ended = 0
-        for second in range(self._first_second, int(now_s) + 1):
-            for holder in list(self._ending.get(second, ())):
-                if holder.ends_s <= now_s:
-                    self._end_lease(holder, now_s)
-                    ended += 1
-        self._first_second = max(self._first_second, int(now_s))
-        return ended
+            return []
+        last = int(now_s)
+        while self._first_second < last and self._first_second not in self._ending:
+            self._first_second += 1
+        seconds = range(self._first_second, last + 1)
+        found = (holder for second in seconds for holder in self._ending.get(second, ()))
+        return [holder for holder in found if holder.ends_s <= now_s]
 
     def forget_idle(self, now_s: float, idle_s: float) -> int:
         """Forget the keys that nobody held or waited for so long; how many."""
@@ -193,6 +197,16 @@ class LockTable:
             del self._locks[name]
             forgotten += 1
         return forgotten
+
+    def forget(self, name: bytes) -> None:
+        """Know nothing of the key any more."""
+        lock = self._locks.pop(name, None)
+        if lock is None:
+            return
+        self._idle.pop(name, None)
+        for holder in list(lock.holders.values()):
+            self._lose(holder)
+        self._idle.pop(name, None)
 
     # -- small parts
 
@@ -225,8 +239,10 @@ class LockTable:
         self.holders += 1
         return holder
 
-    def _queue(self, lock: Lock, session: Session, ttl_s: int, granted: Callable[[Holder], None]) -> Waiter:
-        waiter = Waiter(lock, session, ttl_s, granted)
+    def _queue(
+        self, lock: Lock, session: Session, ttl_s: int, now_s: float, tell: Tell | None = None
+    ) -> Waiter:
+        waiter = Waiter(lock, session, ttl_s, now_s, tell)
         lock.waiters[waiter] = None
         session.waiters.add(waiter)
         self.waiters += 1
@@ -246,8 +262,17 @@ class LockTable:
             waiter, _ = lock.waiters.popitem(last=False)
             waiter.session.waiters.discard(waiter)
             self.waiters -= 1
-            waiter.granted(self._grant(lock, waiter.session, waiter.ttl_s, now_s))
+            self._hand_over(waiter, self._grant(lock, waiter.session, waiter.ttl_s, now_s))
         self._rest(lock, now_s)
+
+    def _hand_over(self, waiter: Waiter, holder: Holder) -> None:
+        enqueued = waiter.enqueued
+        if enqueued is None:
+            waiter.finish(holder)
+            return
+        enqueued.waiter = None
+        enqueued.holder = holder
+        holder.enqueued = enqueued
 
     def _rest(self, lock: Lock, now_s: float) -> None:
         if not lock.holders and not lock.waiters:
@@ -293,3 +318,21 @@ class LockTable:
         ending.discard(holder)
         if not ending:
             del self._ending[second]
+
+    def _lose(self, holder: Holder) -> None:
+        enqueued = holder.enqueued
+        if enqueued is not None:
+            enqueued.holder = None
+            if not enqueued.was_queued:
+                holder.session.enqueued.pop(holder.lock.name, None)
+        self._drop(holder)
+
+    def _drop(self, holder: Holder) -> None:
+        lock = holder.lock
+        if lock.holders.pop(holder.token, None) is None:
+            return
+        holder.session.holders.discard(holder)
+        self._forget_end(holder)
+        self.holders -= 1
+        if not lock.holders and not lock.waiters:
+            self._idle[lock.name] = lock

@@ -1,9 +1,10 @@
 """Counters, texts with an end, and lists, in memory: three kinds of keys that share one limit."""
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
@@ -148,6 +149,72 @@ class Values:
             del self.counters[key]
         return len(ended) + len(idle)
 
+    def keep(self, is_kept: Callable[[bytes], bool]) -> None:
+        """Forget every key but these."""
+        for kind in (self.counters, self.texts, self.lists):
+            for key in [key for key in kind if not is_kept(key)]:
+                del kind[key]
+
     def _is_full(self) -> bool:
         keys = len(self.counters) + len(self.texts) + len(self.lists)
         return keys >= self._limits.keys_max > 0
+
+
+ValueResult: TypeAlias = int | bytes | list[bytes] | ValueRefused | None
+_Step: TypeAlias = Callable[..., ValueResult]
+
+
+def _add(values: Values, now_s: float, key: bytes, delta: int) -> ValueResult:
+    return values.add(key, delta, now_s)
+
+
+def _counter(values: Values, now_s: float, key: bytes) -> ValueResult:
+    return values.counter(key, now_s)
+
+
+def _set_counter(values: Values, now_s: float, key: bytes, value: int) -> ValueResult:
+    return values.set_counter(key, value, now_s)
+
+
+def _put(values: Values, now_s: float, key: bytes, text: bytes, ttl_s: int) -> ValueResult:
+    return values.put(key, text, ttl_s, now_s)
+
+
+def _get(values: Values, now_s: float, key: bytes) -> ValueResult:
+    return values.get(key, now_s)
+
+
+def _delete(values: Values, now_s: float, key: bytes) -> ValueResult:
+    values.delete(key)
+    return None
+
+
+def _push(values: Values, now_s: float, key: bytes, item: bytes, is_left: bool) -> ValueResult:
+    return values.push(key, item, now_s, is_left=is_left)
+
+
+def _pop(values: Values, now_s: float, key: bytes, is_left: bool) -> ValueResult:
+    return values.pop(key, now_s, is_left=is_left)
+
+
+def _length(values: Values, now_s: float, key: bytes) -> ValueResult:
+    return values.length(key, now_s)
+
+
+def _items(values: Values, now_s: float, key: bytes, start: int, stop: int) -> ValueResult:
+    return values.items(key, start, stop, now_s)
+
+
+STEPS: Final[Mapping[str, _Step]] = {
+    "add": _add,
+    "counter": _counter,
+    "set_counter": _set_counter,
+    "put": _put,
+    "get": _get,
+    "delete": _delete,
+    "push": _push,
+    "pop": _pop,
+    "length": _length,
+    "items": _items,
+}
+"""What is done to a value, by a name that another process knows too."""

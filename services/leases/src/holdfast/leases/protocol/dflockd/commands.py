@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic_core import to_json
 
-from holdfast.leases.layer.locks.records import Holder, Refused
+from holdfast.leases.layer.locks.records import Grant, Outcome, Pending, Refused
 from holdfast.leases.layer.locks.signals import InvalidPattern
 from holdfast.leases.layer.locks.values import ValueRefused
 from holdfast.leases.protocol.dflockd import arguments
 from holdfast.leases.protocol.dflockd.arguments import Malformed
-from holdfast.leases.protocol.dflockd.stats import stats
+from holdfast.leases.protocol.dflockd.stats import merged
 
 if TYPE_CHECKING:
     from holdfast.leases.protocol.dflockd.connection import LockConnection
@@ -29,6 +29,7 @@ _REFUSED: Final[Mapping[Refused, bytes]] = {
     Refused.ALREADY_ENQUEUED: b"error_already_enqueued",
     Refused.NOT_ENQUEUED: b"error_not_enqueued",
     Refused.LEASE_EXPIRED: b"error_lease_expired",
+    Refused.UNAVAILABLE: ERROR,
 }
 _VALUE_REFUSED: Final[Mapping[ValueRefused, bytes]] = {
     ValueRefused.MAX_KEYS: b"error_max_keys",
@@ -37,8 +38,30 @@ _VALUE_REFUSED: Final[Mapping[ValueRefused, bytes]] = {
 }
 
 
-def granted(holder: Holder) -> bytes:
-    return b"ok %b %d" % (holder.token, holder.ttl_s)
+Answer = Callable[[Outcome], bytes]
+"""Says what a request came to, also one that was pending."""
+
+
+def granted(outcome: Outcome) -> bytes:
+    if isinstance(outcome, Grant):
+        return b"ok %b %d" % (outcome.token, outcome.ttl_s)
+    return _REFUSED[outcome] if isinstance(outcome, Refused) else ERROR
+
+
+def enqueued(outcome: Outcome) -> bytes:
+    if outcome is None:
+        return b"queued"
+    if isinstance(outcome, Grant):
+        return b"acquired %b %d" % (outcome.token, outcome.ttl_s)
+    return _REFUSED[outcome] if isinstance(outcome, Refused) else ERROR
+
+
+def done(outcome: Outcome) -> bytes:
+    return OK if outcome is True else ERROR
+
+
+def counted(outcome: Outcome) -> bytes:
+    return b"ok %d" % outcome if isinstance(outcome, int) else ERROR
 
 
 # -- locks and semaphores
@@ -57,30 +80,32 @@ def semaphore_lock(connection: "LockConnection", key: bytes, argument: bytes) ->
 def _acquire(
     connection: "LockConnection", key: bytes, timeout_s: int, limit: int, ttl: list[bytes]
 ) -> bytes | None:
-    service = connection.service
     ttl_s = _ttl_s(connection, ttl)
-    told = connection.granted if timeout_s else None
-    found = service.table.acquire(connection.session, key, limit, ttl_s, service.now_s(), told)
-    if isinstance(found, Holder):
-        return granted(found)
-    if isinstance(found, Refused):
-        return _REFUSED[found]
-    connection.block(found, timeout_s)
-    return None
+    found = connection.service.acquire(connection.session, key, limit, ttl_s, timeout_s, connection.tell)
+    if isinstance(found, Grant):  # At once: the hot path.
+        return b"ok %b %d" % (found.token, found.ttl_s)
+    return connection.block(found, granted) if isinstance(found, Pending) else granted(found)
 
 
 def release(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
     token = argument.strip()
     if not token:
         raise Malformed
-    return OK if connection.service.table.release(key, token, connection.service.now_s()) else ERROR
+    found = connection.service.release(connection.session, key, token, connection.tell)
+    if found is True:
+        return OK
+    return connection.block(found, done) if isinstance(found, Pending) else done(found)
 
 
 def renew(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
     token, *ttl = arguments.fields(argument, 1, 2)
     ttl_s = _ttl_s(connection, ttl)
-    is_renewed = connection.service.table.renew(key, token, ttl_s, connection.service.now_s())
-    return b"ok %d" % ttl_s if is_renewed else ERROR
+
+    def renewed(outcome: Outcome) -> bytes:
+        return b"ok %d" % ttl_s if outcome is True else ERROR
+
+    found = connection.service.renew(connection.session, key, token, ttl_s, connection.tell)
+    return connection.block(found, renewed) if isinstance(found, Pending) else renewed(found)
 
 
 def enqueue(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
@@ -92,27 +117,17 @@ def semaphore_enqueue(connection: "LockConnection", key: bytes, argument: bytes)
     return _enqueue(connection, key, arguments.positive(limit), ttl)
 
 
-def _enqueue(connection: "LockConnection", key: bytes, limit: int, ttl: list[bytes]) -> bytes:
-    service = connection.service
+def _enqueue(connection: "LockConnection", key: bytes, limit: int, ttl: list[bytes]) -> bytes | None:
     ttl_s = _ttl_s(connection, ttl)
-    found = service.table.enqueue(connection.session, key, limit, ttl_s, service.now_s())
-    if found is None:
-        return b"queued"
-    return _REFUSED[found] if isinstance(found, Refused) else b"acquired %b %d" % (found.token, found.ttl_s)
+    found = connection.service.enqueue(connection.session, key, limit, ttl_s, connection.tell)
+    return connection.block(found, enqueued) if isinstance(found, Pending) else enqueued(found)
 
 
 def wait(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
     (timeout,) = arguments.fields(argument, 1, 1)
     timeout_s = arguments.seconds(timeout)
-    service = connection.service
-    told = connection.granted if timeout_s else None
-    found = service.table.wait(connection.session, key, service.now_s(), told)
-    if isinstance(found, Holder):
-        return granted(found)
-    if isinstance(found, Refused):
-        return _REFUSED[found]
-    connection.block(found, timeout_s)
-    return None
+    found = connection.service.wait(connection.session, key, timeout_s, connection.tell)
+    return connection.block(found, granted) if isinstance(found, Pending) else granted(found)
 
 
 def _ttl_s(connection: "LockConnection", given: list[bytes]) -> int:
@@ -124,15 +139,15 @@ def _ttl_s(connection: "LockConnection", given: list[bytes]) -> int:
 
 def listen(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
     try:
-        connection.service.signals.listen(connection, key, _group(argument))
+        found = connection.service.listen(connection, key, _group(argument), connection.tell)
     except InvalidPattern:
         return ERROR
-    return OK
+    return connection.block(found, done) if isinstance(found, Pending) else done(found)
 
 
 def unlisten(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    connection.service.signals.unlisten(connection, key, _group(argument))
-    return OK
+    found = connection.service.unlisten(connection, key, _group(argument), connection.tell)
+    return connection.block(found, done) if isinstance(found, Pending) else done(found)
 
 
 def _group(argument: bytes) -> bytes:
@@ -145,53 +160,75 @@ def _group(argument: bytes) -> bytes:
 def signal(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
     if b"*" in key or b">" in key or not argument:
         raise Malformed
-    return b"ok %d" % connection.service.signals.send(key, argument)
+    found = connection.service.signal(key, argument, connection.tell)
+    return connection.block(found, counted) if isinstance(found, Pending) else counted(found)
 
 
 # -- values
 
 
+def _of_value(
+    connection: "LockConnection", step: str, key: bytes, answer_of: Answer, *arguments: int | bytes
+) -> bytes | None:
+    found = connection.service.value(step, key, arguments, connection.tell)
+    return connection.block(found, answer_of) if isinstance(found, Pending) else answer_of(found)
+
+
+def number(outcome: Outcome) -> bytes:
+    return b"ok %d" % outcome if isinstance(outcome, int) else refused(outcome)
+
+
+def text(outcome: Outcome) -> bytes:
+    if outcome is None:
+        return NIL
+    return b"ok " + outcome if isinstance(outcome, bytes) else refused(outcome)
+
+
+def stored(outcome: Outcome) -> bytes:
+    return OK if outcome is None else refused(outcome)
+
+
+def listed(outcome: Outcome) -> bytes:
+    if not isinstance(outcome, list):
+        return refused(outcome)
+    return b"ok " + to_json([item.decode("utf-8", "replace") for item in outcome])
+
+
+def refused(outcome: Outcome) -> bytes:
+    return _VALUE_REFUSED[outcome] if isinstance(outcome, ValueRefused) else ERROR
+
+
 def increase(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    return _add(connection, key, arguments.integer(argument.strip()))
+    return _of_value(connection, "add", key, number, arguments.integer(argument.strip()))
 
 
 def decrease(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    return _add(connection, key, -arguments.integer(argument.strip()))
-
-
-def _add(connection: "LockConnection", key: bytes, delta: int) -> bytes:
-    found = connection.service.values.add(key, delta, connection.service.now_s())
-    return _VALUE_REFUSED[found] if isinstance(found, ValueRefused) else b"ok %d" % found
+    return _of_value(connection, "add", key, number, -arguments.integer(argument.strip()))
 
 
 def counter(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    return b"ok %d" % connection.service.values.counter(key, connection.service.now_s())
+    return _of_value(connection, "counter", key, number)
 
 
 def set_counter(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    value = arguments.integer(argument.strip())
-    refused = connection.service.values.set_counter(key, value, connection.service.now_s())
-    return OK if refused is None else _VALUE_REFUSED[refused]
+    return _of_value(connection, "set_counter", key, stored, arguments.integer(argument.strip()))
 
 
 def put(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
     before, blank, last = argument.rpartition(b" ")
     ttl_s = arguments.ttl(last) if blank else None
-    text = argument if ttl_s is None else before
-    if not text:
+    value = argument if ttl_s is None else before
+    if not value:
         raise Malformed
-    refused = connection.service.values.put(key, text, ttl_s or 0, connection.service.now_s())
-    return OK if refused is None else _VALUE_REFUSED[refused]
+    return _of_value(connection, "put", key, stored, value, ttl_s or 0)
 
 
 def get(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    text = connection.service.values.get(key, connection.service.now_s())
-    return NIL if text is None else b"ok " + text
+    return _of_value(connection, "get", key, text)
 
 
 def delete(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    connection.service.values.delete(key)
-    return OK
+    return _of_value(connection, "delete", key, stored)
 
 
 def push_left(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
@@ -202,35 +239,27 @@ def push_right(connection: "LockConnection", key: bytes, argument: bytes) -> byt
     return _push(connection, key, argument, is_left=False)
 
 
-def _push(connection: "LockConnection", key: bytes, item: bytes, *, is_left: bool) -> bytes:
+def _push(connection: "LockConnection", key: bytes, item: bytes, *, is_left: bool) -> bytes | None:
     if not item:
         raise Malformed
-    service = connection.service
-    found = service.values.push(key, item, service.now_s(), is_left=is_left)
-    return _VALUE_REFUSED[found] if isinstance(found, ValueRefused) else b"ok %d" % found
+    return _of_value(connection, "push", key, number, item, is_left)
 
 
 def pop_left(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    return _pop(connection, key, is_left=True)
+    return _of_value(connection, "pop", key, text, True)
 
 
 def pop_right(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    return _pop(connection, key, is_left=False)
-
-
-def _pop(connection: "LockConnection", key: bytes, *, is_left: bool) -> bytes:
-    item = connection.service.values.pop(key, connection.service.now_s(), is_left=is_left)
-    return NIL if item is None else b"ok " + item
+    return _of_value(connection, "pop", key, text, False)
 
 
 def length(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    return b"ok %d" % connection.service.values.length(key, connection.service.now_s())
+    return _of_value(connection, "length", key, number)
 
 
 def items(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    start, stop = (arguments.integer(text) for text in arguments.fields(argument, 2, 2))
-    found = connection.service.values.items(key, start, stop, connection.service.now_s())
-    return b"ok " + to_json([item.decode("utf-8", "replace") for item in found])
+    start, stop = (arguments.integer(field) for field in arguments.fields(argument, 2, 2))
+    return _of_value(connection, "items", key, listed, start, stop)
 
 
 # -- the server
@@ -242,7 +271,12 @@ def authenticate(connection: "LockConnection", key: bytes, argument: bytes) -> b
 
 
 def show_stats(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:
-    return b"ok " + stats(connection.service, connection.connections)
+    found = connection.service.overview(connection.tell)
+    return connection.block(found, shown) if isinstance(found, Pending) else shown(found)
+
+
+def shown(outcome: Outcome) -> bytes:
+    return b"ok " + merged(outcome) if isinstance(outcome, list) else ERROR
 
 
 def ping(connection: "LockConnection", key: bytes, argument: bytes) -> bytes | None:

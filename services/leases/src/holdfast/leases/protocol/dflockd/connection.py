@@ -12,10 +12,10 @@ import asyncio
 import hmac
 from typing import TYPE_CHECKING, Final, cast
 
-from holdfast.leases.layer.locks.records import Holder, Session, Waiter
+from holdfast.leases.layer.locks.records import Outcome, Pending, Session
 from holdfast.leases.layer.locks.service import LockService
 from holdfast.leases.protocol.dflockd.arguments import LINE_BYTES_MAX, Malformed, key_of
-from holdfast.leases.protocol.dflockd.commands import ERROR, KEYED, KEYLESS, OK, granted
+from holdfast.leases.protocol.dflockd.commands import ERROR, KEYED, KEYLESS, OK, Answer, granted
 
 if TYPE_CHECKING:
     from holdfast.leases.protocol.dflockd.server import LockServer
@@ -28,7 +28,6 @@ AUTH_PAUSE_S: Final = 0.1
 REQUESTS_PER_TURN_MAX: Final = 256
 ANSWER_BYTES_ENOUGH: Final = 64 << 10
 """Answered in one go; then other connections have their turn, or the client has to take what is there."""
-_WAIT_S_MAX: Final = 1e9
 _AUTH_ERROR: Final = b"error_auth"
 
 
@@ -37,17 +36,18 @@ class LockConnection(asyncio.Protocol):
 
     __slots__ = (
         "_ahead",
+        "_answer_of",
         "_idle_timer",
         "_is_authenticated",
         "_is_discarding",
         "_is_ending",
         "_is_held_up",
+        "_pending",
         "_pushes",
         "_reading_since_s",
         "_server",
         "_timer",
         "_transport",
-        "_waiter",
         "_write_timer",
         "service",
         "session",
@@ -60,7 +60,8 @@ class LockConnection(asyncio.Protocol):
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._ahead = b""
-        self._waiter: Waiter | None = None
+        self._pending: Pending | None = None
+        self._answer_of: Answer = granted
         self._timer: asyncio.Handle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
@@ -71,15 +72,12 @@ class LockConnection(asyncio.Protocol):
         self._is_ending = False
         self._is_held_up = False
 
-    @property
-    def connections(self) -> int:
-        return len(self._server.connections)
-
     # -- the beginning and the end
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.session = self.service.begin_session(_address(transport))
+        self.session.on_lost = self._close
         if not self._server.admits(self):
             self._is_ending = True
             self._transport.abort()
@@ -93,8 +91,9 @@ class LockConnection(asyncio.Protocol):
         for timer in (self._timer, self._idle_timer, self._write_timer):
             if timer is not None:
                 timer.cancel()
-        self._waiter = None
-        self.service.signals.leave(self)
+        self._pending = None
+        self.session.on_lost = None
+        self.service.leave(self)
         self.service.end_session(self.session)
 
     def eof_received(self) -> bool:
@@ -104,9 +103,7 @@ class LockConnection(asyncio.Protocol):
         return False
 
     def shutdown(self) -> None:
-        """The server stops: a waiter is told so; whoever only is connected may go on until it leaves."""
-        if self._waiter is not None:
-            self._answer_blocked(ERROR)
+        """The server stops: waiters are told so by the service, whoever only is connected may go on until it leaves."""
 
     # -- bytes
 
@@ -121,7 +118,7 @@ class LockConnection(asyncio.Protocol):
             self._reading_since_s = self._server.loop.time()
         if self._ahead:
             data = self._ahead + data
-        if self._waiter is not None or self._is_held_up:
+        if self._pending is not None or self._is_held_up:
             self._keep_ahead(data)
             return
         self._work(data)
@@ -138,7 +135,7 @@ class LockConnection(asyncio.Protocol):
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
-        if self._waiter is None:
+        if self._pending is None:
             self._go_on()
 
     def _give_up(self) -> None:
@@ -152,7 +149,7 @@ class LockConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _go_on(self) -> None:
-        if self._is_ending or self._waiter is not None or self._is_held_up:
+        if self._is_ending or self._pending is not None or self._is_held_up:
             return
         transport = self._transport
         if transport is not None and not transport.is_reading():
@@ -231,30 +228,19 @@ class LockConnection(asyncio.Protocol):
 
     # -- a request that waits
 
-    def block(self, waiter: Waiter, timeout_s: int) -> None:
-        self._waiter = waiter
-        loop = self._server.loop
-        if self._server.is_stopping:
-            self._timer = loop.call_soon(self.shutdown)
-        else:
-            self._timer = loop.call_later(min(timeout_s, _WAIT_S_MAX), self._time_out)
+    def block(self, pending: Pending, answer_of: Answer) -> bytes | None:
+        """No answer yet: it comes by `tell`."""
+        self._pending = pending
+        self._answer_of = answer_of
+        return None
 
-    def granted(self, holder: Holder) -> None:
-        """Called by the step that freed the slot."""
-        self._answer_blocked(granted(holder))
-
-    def _time_out(self) -> None:
-        self._answer_blocked(b"timeout")
-
-    def _answer_blocked(self, answer: bytes) -> None:
-        waiter, self._waiter = self._waiter, None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if waiter is not None:
-            self.service.table.cancel(waiter, self.service.now_s())
+    def tell(self, outcome: Outcome) -> None:
+        """Called by the step that decided the request."""
+        if self._pending is None or self._is_ending:
+            return
+        self._pending = None
         self._reading_since_s = self._server.loop.time()
-        self._send([answer])
+        self._send([self._answer_of(outcome)])
         if self._ahead:
             # Not at once: the release that granted this may itself be one of a chain of grants.
             self._server.loop.call_soon(self._go_on)
@@ -282,7 +268,7 @@ class LockConnection(asyncio.Protocol):
     def _check_idleness(self) -> None:
         timeout_s = self._server.options.read_timeout_s
         left_s = timeout_s
-        if self._waiter is None:
+        if self._pending is None:
             left_s -= self._server.loop.time() - self._reading_since_s
         if left_s > 0:
             self._watch_idleness(left_s)

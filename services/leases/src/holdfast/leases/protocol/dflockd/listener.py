@@ -4,12 +4,17 @@ import ssl
 from pathlib import Path
 from typing import Final
 
+from holdfast.common.security.bundle import read_bundle
 from holdfast.common.serving.listener import ListenerDeclaration
 from holdfast.common.settings import PlaneSettings, SettingsError
-from holdfast.leases.layer.locks.service import LockOptions
+from holdfast.common.settings.check import is_local_listener
+from holdfast.leases.layer.locks.durable.service import DurableLockService
+from holdfast.leases.layer.locks.nodes.service import NodeLockService, NodeOptions
+from holdfast.leases.layer.locks.service import LockOptions, LockService
 from holdfast.leases.layer.locks.table import TableLimits
 from holdfast.leases.layer.locks.values import ValueLimits
 from holdfast.leases.protocol.dflockd.server import LineOptions, LockServer
+from holdfast.storage.port import Store
 
 _SECRET_BYTES_MAX: Final = 64 << 10
 
@@ -24,6 +29,23 @@ def lock_options(settings: PlaneSettings) -> LockOptions:
         table=TableLimits(settings.tcp_locks_max, settings.tcp_waiters_max),
         values=ValueLimits(settings.tcp_keys_max, settings.tcp_list_items_max),
     )
+
+
+def lock_service(settings: PlaneSettings, store: Store) -> LockService:
+    """What every protocol enters locks by: in memory or recorded in the store, of this process alone or of several."""
+    options = lock_options(settings)
+    local = DurableLockService(options, store) if settings.tcp_durable else LockService(options)
+    return NodeLockService(local, store, _node_options(settings)) if store.is_shared else local
+
+
+def _node_options(settings: PlaneSettings) -> NodeOptions:
+    address, ttl_s = settings.tcp_nodes_listen, settings.tcp_node_ttl_s
+    if is_local_listener("tcp", address):
+        return NodeOptions(address, ttl_s)
+    from holdfast.common.security.tls import client_context, server_context  # It is slow to import.
+
+    bundle = read_bundle(settings.bundle)
+    return NodeOptions(address, ttl_s, server_context(bundle), client_context(bundle))
 
 
 def line_options(settings: PlaneSettings) -> LineOptions:

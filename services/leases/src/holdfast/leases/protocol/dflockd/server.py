@@ -23,13 +23,12 @@ DEFAULT_OPTIONS: Final = LineOptions()
 class LockServer:
     """Makes the connections of one listener."""
 
-    def __init__(
-        self, service: LockService, options: LineOptions = DEFAULT_OPTIONS, secret: bytes | None = None
-    ) -> None:
-        self.service = service
+    service: LockService
+    """There before the first connection."""
+
+    def __init__(self, options: LineOptions = DEFAULT_OPTIONS, secret: bytes | None = None) -> None:
         self.options = options
         self.secret = secret
-        self.is_stopping = False
         self.connections: set[LockConnection] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -49,9 +48,3 @@ class LockServer:
             return False
         self.connections.add(connection)
         return True
-
-    def begin_stop(self) -> None:
-        """Waiters are told that the server stops."""
-        self.is_stopping = True
-        for connection in list(self.connections):
-            connection.shutdown()

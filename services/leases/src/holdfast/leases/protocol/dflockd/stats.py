@@ -1,14 +1,28 @@
 """The answer to `stats`: what is held, waited for, idle and listened to, as one line of JSON."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from holdfast.leases.layer.locks.records import Lock
 from holdfast.leases.layer.locks.service import LockService
 
 
-def stats(service: LockService, connections: int) -> bytes:
+def merged(figures: Sequence[bytes]) -> bytes:
+    """The answer, from the figures of all processes."""
+    members: dict[str, Any] = {}
+    for text in figures:
+        for name, value in json.loads(text).items():
+            members[name] = members[name] + value if name in members else value
+    members["signal_channels"] = members["signal_channels"] or None
+    answer = json.dumps(members, separators=(",", ":"), ensure_ascii=False)
+    for character in "<>&":
+        answer = answer.replace(character, f"\\u{ord(character):04x}")
+    return answer.encode()
+
+
+def figures(service: LockService, connections: int) -> bytes:
+    """What this process has."""
     now_s = service.now_s()
     members = {
         "connections": connections,
@@ -42,12 +56,9 @@ def stats(service: LockService, connections: int) -> bytes:
             {"key": _text(key), "len": len(kept.value), "idle_s": now_s - kept.used_s}
             for key, kept in service.values.lists.items()
         ],
-        "signal_channels": list(_channels(service)) or None,
+        "signal_channels": list(_channels(service)),
     }
-    text = json.dumps(members, separators=(",", ":"), ensure_ascii=False)
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text.encode()
+    return json.dumps(members).encode()
 
 
 def _is_lock(lock: Lock) -> bool:

@@ -1,0 +1,1 @@
+"""Locks that outlive their process: every grant, renewal and release is recorded before it is told."""
