@@ -5,7 +5,8 @@
  *
  * One thread, one epoll, loopback only. Each client does one operation after the other, so there are as many under
  * way as there are clients. It prints `begin` when it is warm and one line of JSON at the end, and does the same
- * operations with the same requests as `holdfast.cli.bench.load`, so that it can stand in for it.
+ * operations with the same requests as `holdfast.cli.bench.load`, so that it can stand in for it. `lines` is its own:
+ * a lock and its release in the three lines of dflockd's protocol, on a port that speaks it.
  *
  * An operation is a list of steps, each one request:
  *
@@ -45,8 +46,8 @@ enum {
     OPERATIONS_MAX = 20000000,
 };
 
-enum kind { LOCK, TRANSACTION, READ, ATTACHMENT, QUEUE, QUERY, KINDS };
-static const char *const KIND_NAMES[KINDS] = {"lock", "transaction", "read", "attachment", "queue", "query"};
+enum kind { LOCK, TRANSACTION, READ, ATTACHMENT, QUEUE, QUERY, LINES, KINDS };
+static const char *const KIND_NAMES[KINDS] = {"lock", "transaction", "read", "attachment", "queue", "query", "lines"};
 
 /* What an acquire or a dequeue told, to be named in what follows. */
 struct claim {
@@ -225,6 +226,12 @@ static void put_ack(struct client *client)
     put_request(client, "/v1/queue/ack", JSON_TYPE, body, (size_t)bytes);
 }
 
+static void put_lines(struct client *client, const char *command, const char *argument)
+{
+    int bytes = snprintf(client->output, OUTPUT_BYTES, "%s\n%s\n%s\n", command, client->key, argument);
+    client->output_bytes = (size_t)bytes;
+}
+
 /* ---- Operations ---- */
 
 /* An xid: 4 bytes of time, 5 of this process, 3 that count, in base 32. The last character carries one bit. */
@@ -303,6 +310,12 @@ static bool next_request(struct client *client)
         if (step == 0)
             put_read(client);
         return step == 0;
+    case LINES:
+        switch (step) {
+        case 0: put_lines(client, "l", "30 10"); return true;
+        case 1: put_lines(client, "r", first->lease_id); return true;
+        }
+        return false;
     default:
         if (step == 0)
             put_query(client);
@@ -364,6 +377,21 @@ static void take_answer(struct client *client, const char *body, size_t bytes)
     } else if (job.kind == QUERY) {
         check_page(body);
     }
+}
+
+/* `ok TOKEN 10` to the lock, `ok` to its release; false while the line has no end. */
+static bool take_line(struct client *client)
+{
+    char rest;
+    client->input[client->input_bytes] = '\0';
+    if (client->input_bytes == 0 || client->input[client->input_bytes - 1] != '\n')
+        return false;
+    bool is_expected = client->step == 1
+        ? sscanf(client->input, "ok %64[0-9a-f] 10\n%c", client->claims[0].lease_id, &rest) == 1
+        : strcmp(client->input, "ok\n") == 0;
+    if (!is_expected)
+        fail("unexpected answer to step %d: %.600s", client->step, client->input);
+    return true;
 }
 
 /* Where the body begins, once the answer is here as a whole; else 0. */
@@ -464,10 +492,15 @@ static void receive(struct client *client)
     if (received <= 0)
         fail("the server closed a connection: %s", received < 0 ? strerror(errno) : "no answer to its request");
     client->input_bytes += (size_t)received;
-    body_at = whole_answer(client, &body_bytes);
-    if (body_at == 0)
-        return;
-    take_answer(client, client->input + body_at, body_bytes);
+    if (job.kind == LINES) {
+        if (!take_line(client))
+            return;
+    } else {
+        body_at = whole_answer(client, &body_bytes);
+        if (body_at == 0)
+            return;
+        take_answer(client, client->input + body_at, body_bytes);
+    }
     client->input_bytes = 0;
     requests++;
     if (next_request(client))

@@ -22,6 +22,7 @@ from tests.bench import (
     growth_bench,
     http_bench,
     large_bench,
+    locks_bench,
     preparation,
     report,
     store_bench,
@@ -111,6 +112,12 @@ def _large(asked: argparse.Namespace) -> Section:
     return Section(report.large_table(rows), report.large_targets(rows))
 
 
+def _locks(asked: argparse.Namespace) -> Section:
+    result = locks_bench.run()
+    facts = {"idle_connections": str(result.idle_connections), "idle_kb": f"{result.idle_kb:.1f}"}
+    return Section(report.locks_table(result), report.locks_targets(result), facts)
+
+
 def _compaction(asked: argparse.Namespace) -> Section:
     compaction = compaction_bench.run()
     return Section(report.compaction_table(compaction), facts={"parser": compaction.parser})
@@ -125,6 +132,7 @@ PARTS: Final[Mapping[str, Callable[[argparse.Namespace], Section]]] = {
     "encryption": _encryption,
     "growth": _growth,
     "large": _large,
+    "locks": _locks,
     "compaction": _compaction,
 }
 """By the name of the place in the page that its tables take."""

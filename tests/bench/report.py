@@ -4,7 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.bench import compaction_bench, crowd_bench, encryption_bench, growth_bench, large_bench
+from tests.bench import (
+    compaction_bench,
+    crowd_bench,
+    encryption_bench,
+    growth_bench,
+    large_bench,
+    locks_bench,
+)
 from tests.bench.frame_bench import COMMITS_PER_GROUP_MIN, CPU_TO_FRAME_MAX, NAMES, SYNCS_PER_LOCK_MAX
 from tests.bench.frame_bench import Row as FrameRow
 from tests.bench.preparation import CLIENTS
@@ -150,6 +157,18 @@ def large_targets(rows: Sequence[large_bench.Row]) -> list[Target]:
     ]
 
 
+def locks_targets(result: locks_bench.LocksResult) -> list[Target]:
+    targets: list[Target] = []
+    for row in result.rows:
+        kept = f"lock and release over TCP to the skeleton, {row.clients} connections"
+        targets += [
+            Target(f"rate of {kept}", row.rate_to_skeleton, locks_bench.RATE_TO_SKELETON_MIN, True),
+            Target(f"CPU of {kept}", row.cpu_to_skeleton, locks_bench.CPU_TO_SKELETON_MAX, False),
+        ]
+    idle = f"KB of RSS for each of {result.idle_connections} idle TCP connections"
+    return [*targets, Target(idle, result.idle_kb, locks_bench.IDLE_KB_MAX, False)]
+
+
 def _connections(is_keep_alive: bool) -> str:
     return "kept alive" if is_keep_alive else "one per operation"
 
@@ -263,6 +282,33 @@ def large_table(rows: Sequence[large_bench.Row]) -> str:
         "download to cat",
         "RSS before, MB",
         "peak, MB",
+    )
+    return table(head, cells)
+
+
+def locks_table(result: locks_bench.LocksResult) -> str:
+    cells = [
+        (
+            str(row.clients),
+            f"{row.rate:.0f}",
+            f"{row.skeleton_rate:.0f}",
+            f"{row.rate_to_skeleton:.2f}",
+            f"{row.cpu_us:.1f}",
+            f"{row.skeleton_cpu_us:.1f}",
+            f"{row.cpu_to_skeleton:.2f}",
+            f"{row.p99_ms:.2f}",
+        )
+        for row in result.rows
+    ]
+    head = (
+        "connections",
+        "per second",
+        "the skeleton",
+        "ratio",
+        "CPU µs",
+        "the skeleton",
+        "ratio",
+        "p99 ms",
     )
     return table(head, cells)
 

@@ -16,8 +16,9 @@ import pytest
 
 from holdfast.cli.bench.load import LoadJob, LoadResult
 from holdfast.cli.bench.measure import Run, drive, python_load
-from tests.bench import c_load
+from tests.bench import c_load, locks_bench
 from tests.bench.preparation import prepare
+from tests.bench.report import locks_targets
 from tests.bench.shapes import ROOT, Plane, on_disk
 
 CLIENTS = 4
@@ -123,3 +124,12 @@ def test_an_answer_that_was_not_expected_ends_the_load_with_its_text() -> None:
         server.shutdown()
     assert done.returncode != 0
     assert re.search("(?s)unexpected answer.*409.*", done.stderr)
+
+
+@pytest.mark.skipif(c_load.find_compiler() is None, reason="the load of locks is written in C")
+def test_locks_over_tcp_are_measured_beside_a_skeleton() -> None:
+    result = locks_bench.run(rounds=1, seconds=0.1, idle_connections=10)
+
+    assert [row.clients for row in result.rows] == list(locks_bench.CLIENTS)
+    assert all(row.rate > 0 and row.skeleton_rate > 0 and row.cpu_us > 0 for row in result.rows)
+    assert [target.is_minimum for target in locks_targets(result)] == [True, False, True, False, False]

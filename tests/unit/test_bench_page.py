@@ -10,6 +10,7 @@ from tests.bench.report import frame_table, frame_targets
 FACTS = {
     *("date", "machine", "targets", "value_bytes", "postgres_origin", "writers", "steady"),
     *("clients", "frame_clients", "load", "growth_clients", "parser"),
+    *("idle_connections", "idle_kb"),
 }
 
 
