@@ -37,6 +37,8 @@ class Slot:
     token: bytes = b""
     is_asked_for: bool = True
     """False: its session was queued and has not called `wait` yet."""
+    wait_ttl_s: int = 0
+    """Of the lease when `wait` begins it anew."""
     two_phase: bool = False
 
 
@@ -87,7 +89,15 @@ class LockMachine(RuleBasedStateMachine):
         while key.queue and len(key.slots) < KEYS[name]:
             place = key.queue.pop(0)
             is_pending = place.two_phase and self.enqueued.get((place.session, name)) == "queued"
-            slot = Slot(place.session, place.ttl_s, self.now_s + place.ttl_s, b"", not is_pending, is_pending)
+            slot = Slot(
+                place.session,
+                place.ttl_s,
+                self.now_s + place.ttl_s,
+                b"",
+                not is_pending,
+                place.ttl_s,
+                is_pending,
+            )
             if is_pending:
                 self.enqueued[place.session, name] = "granted"
             key.slots.append(slot)
@@ -140,7 +150,7 @@ class LockMachine(RuleBasedStateMachine):
             assert found is Refused.ALREADY_ENQUEUED
         elif len(key.slots) < KEYS[name] and not key.queue:
             assert isinstance(found, Holder)
-            key.slots.append(Slot(session, ttl_s, self.now_s + ttl_s, two_phase=True))
+            key.slots.append(Slot(session, ttl_s, self.now_s + ttl_s, wait_ttl_s=ttl_s, two_phase=True))
             self.enqueued[session, name] = "acquired"
         elif len(key.queue) >= LIMITS.waiters_max:
             assert found is Refused.MAX_WAITERS
@@ -177,7 +187,7 @@ class LockMachine(RuleBasedStateMachine):
             assert isinstance(found, Holder)
             (slot,) = mine
             slot.two_phase, slot.is_asked_for = False, True
-            slot.ends_s = self.now_s + slot.ttl_s
+            slot.ends_s = self.now_s + slot.wait_ttl_s
 
     def rest(self, key: Key) -> None:
         if not key.slots and not key.queue:

@@ -112,9 +112,11 @@ class Waiter(Pending):
 class Enqueued:
     """The first half of a two-phase acquire of a session: granted, queued, or granted and lost again."""
 
-    __slots__ = ("holder", "waiter", "was_queued")
+    __slots__ = ("holder", "ttl_s", "waiter", "was_queued")
 
-    def __init__(self, holder: Holder | None = None) -> None:
+    def __init__(self, ttl_s: int, holder: Holder | None = None) -> None:
+        self.ttl_s = ttl_s
+        """Of the lease when `wait` begins it anew, whatever a renewal said."""
         self.holder = holder
         self.waiter: Waiter | None = None
         self.was_queued = False

@@ -121,11 +121,11 @@ class LockTable:
             return Refused.ALREADY_ENQUEUED
         if lock.is_free:
             holder = self._grant(lock, session, ttl_s, now_s)
-            session.enqueued[name] = holder.enqueued = Enqueued(holder)
+            session.enqueued[name] = holder.enqueued = Enqueued(ttl_s, holder)
             return holder
         if self._is_queue_full(lock):
             return Refused.MAX_WAITERS
-        session.enqueued[name] = enqueued = Enqueued()
+        session.enqueued[name] = enqueued = Enqueued(ttl_s)
         enqueued.was_queued = True
         enqueued.waiter = self._queue(lock, session, ttl_s, now_s)
         enqueued.waiter.enqueued = enqueued
@@ -153,7 +153,7 @@ class LockTable:
         if holder is None:
             return Refused.LEASE_EXPIRED
         holder.enqueued = None
-        self._restart(holder, holder.ttl_s, now_s)
+        self._restart(holder, enqueued.ttl_s, now_s)
         return holder
 
     # -- sessions and time
