@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, cast
@@ -67,6 +68,14 @@ class Client:
     def stop_reading(self) -> None:
         cast(asyncio.ReadTransport, self._writer.transport).pause_reading()
 
+    def go_on_reading(self) -> None:
+        cast(asyncio.ReadTransport, self._writer.transport).resume_reading()
+
+    async def rest(self) -> bytes:
+        """All that comes until the server ends the connection."""
+        async with asyncio.timeout(ANSWER_S_MAX):
+            return await self._reader.read()
+
     def close(self) -> None:
         self._writer.close()
 
@@ -94,6 +103,22 @@ class LockPlane:
         found = re.search(r"^holdfast_lock_holders(?:{[^}]*})? (\S+)$", page, re.MULTILINE)
         assert found is not None
         return float(found[1])
+
+    @asynccontextmanager
+    async def deaf_client(self) -> AsyncIterator[Client]:
+        """One for which the kernels keep no more than some kilobytes, on either side."""
+        for listener, bound in self.server._bound:
+            if listener.name == "tcp":  # Accepted sockets inherit it.
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        connecting = socket.socket()
+        connecting.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connecting.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(connecting, (self.host, self.port))
+        client = Client(*await asyncio.open_connection(sock=connecting))
+        try:
+            yield client
+        finally:
+            client.abort()
 
     @asynccontextmanager
     async def clients(self, count: int) -> AsyncIterator[list[Client]]:

@@ -179,6 +179,8 @@ class SocketTransport(asyncio.Transport):
         "_socket",
         "_unsent",
         "_unsent_from",
+        "_unsent_high",
+        "_unsent_low",
     )
 
     def __init__(self, readiness: ReadinessSet, fd: int, family: int, protocol: asyncio.Protocol) -> None:
@@ -189,6 +191,8 @@ class SocketTransport(asyncio.Transport):
         self._socket: socket.socket | None = None
         self._unsent = bytearray()
         self._unsent_from = 0  # What is before it was sent.
+        self._unsent_high = UNSENT_BYTES_HIGH
+        self._unsent_low = UNSENT_BYTES_LOW
         self._is_watched = False
         self._mask = 0
         self._read_bytes = READ_BYTES_MIN
@@ -255,6 +259,11 @@ class SocketTransport(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return len(self._unsent) - self._unsent_from
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """A quarter of `high` is low, unless that is said; for what is written from now on."""
+        self._unsent_high = UNSENT_BYTES_HIGH if high is None else high
+        self._unsent_low = self._unsent_high // 4 if low is None else low
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._is_closing or self._sends_eof or not data:
             return
@@ -272,7 +281,7 @@ class SocketTransport(asyncio.Transport):
                 return
             self._unsent += memoryview(data)[sent:]
             self._watch()
-        if self.get_write_buffer_size() > UNSENT_BYTES_HIGH and not self._is_held_up:
+        if self.get_write_buffer_size() > self._unsent_high and not self._is_held_up:
             self._is_held_up = True
             self._protocol.pause_writing()
 
@@ -346,7 +355,7 @@ class SocketTransport(asyncio.Transport):
         if self._unsent_from * 2 > len(self._unsent):  # Moving the rest costs less than what was sent.
             del self._unsent[: self._unsent_from]
             self._unsent_from = 0
-        if self._is_held_up and self.get_write_buffer_size() <= UNSENT_BYTES_LOW:
+        if self._is_held_up and self.get_write_buffer_size() <= self._unsent_low:
             self._is_held_up = False
             try:
                 self._protocol.resume_writing()

@@ -3,6 +3,7 @@
 import re
 from typing import Final
 
+REQUEST_LINES: Final = 3
 LINE_BYTES_MAX: Final = 256
 _INT64_MAX: Final = (1 << 63) - 1
 _INT64_MIN: Final = -(1 << 63)

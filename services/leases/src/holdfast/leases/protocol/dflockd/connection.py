@@ -2,19 +2,22 @@
 
     reading --a request that is answered--> reading
     reading --`l`, `w` … that waits--> blocked --grant, timeout, shutdown--> reading
+    reading, blocked --not all of an answer or of a signal could be written--> held up --all is written--> as before
     any --end of the client, an idle line, a line too long--> ending
 
 There is no task: requests run as their bytes come in, and a grant is written by the release that caused it. Until a blocked request is
 answered the next one is not looked at, but the connection goes on reading, so that the end of the client is noticed at once.
+A client that only ends its own side gets the answers to what it has asked, unless that waits.
 """
 
 import asyncio
 import hmac
+from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
 from holdfast.leases.layer.locks.records import Outcome, Pending, Session
 from holdfast.leases.layer.locks.service import LockService
-from holdfast.leases.protocol.dflockd.arguments import LINE_BYTES_MAX, Malformed, key_of
+from holdfast.leases.protocol.dflockd.arguments import LINE_BYTES_MAX, REQUEST_LINES, Malformed, key_of
 from holdfast.leases.protocol.dflockd.commands import ERROR, KEYED, KEYLESS, OK, Answer, granted
 
 if TYPE_CHECKING:
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 PUSHES_MAX: Final = 64
 """Signals that wait for a client that reads slowly."""
 AHEAD_BYTES_MAX: Final = 64 << 10
-"""Requests that wait for a blocked one; above this nothing more is read."""
+"""Requests that wait for a blocked one, or for a client that takes no answers; above this nothing more is read."""
 AUTH_PAUSE_S: Final = 0.1
 REQUESTS_PER_TURN_MAX: Final = 256
 ANSWER_BYTES_ENOUGH: Final = 64 << 10
@@ -37,11 +40,13 @@ class LockConnection(asyncio.Protocol):
     __slots__ = (
         "_ahead",
         "_answer_of",
+        "_has_eof",
         "_idle_timer",
         "_is_authenticated",
         "_is_discarding",
         "_is_ending",
         "_is_held_up",
+        "_owes_answer",
         "_pending",
         "_pushes",
         "_reading_since_s",
@@ -66,11 +71,13 @@ class LockConnection(asyncio.Protocol):
         self._idle_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
         self._reading_since_s = 0.0
-        self._pushes = 0
+        self._pushes: deque[bytes] | None = None
         self._is_authenticated = server.secret is None
         self._is_discarding = False
         self._is_ending = False
         self._is_held_up = False
+        self._has_eof = False
+        self._owes_answer = False
 
     # -- the beginning and the end
 
@@ -82,6 +89,8 @@ class LockConnection(asyncio.Protocol):
             self._is_ending = True
             self._transport.abort()
             return
+        # An answer is written before the next request is looked at.
+        self._transport.set_write_buffer_limits(0)
         self._reading_since_s = self._server.loop.time()
         self._watch_idleness(self._server.options.read_timeout_s)
 
@@ -97,10 +106,22 @@ class LockConnection(asyncio.Protocol):
         self.service.end_session(self.session)
 
     def eof_received(self) -> bool:
-        """Whoever ends its side is gone: what waits for it must not be granted."""
-        self._is_ending = True
-        self.service.end_session(self.session)
+        """Whoever ends its side is gone once it is answered: what waits for it must not be granted."""
+        if not self._is_ending and self._owes_more:
+            self._has_eof = True
+            return True
+        self._leave()
         return False
+
+    @property
+    def _has_request(self) -> bool:
+        """Whether the next request is here as a whole."""
+        return self._ahead.count(b"\n") >= REQUEST_LINES
+
+    @property
+    def _owes_more(self) -> bool:
+        """Whether there is something to answer that does not wait for others."""
+        return self._has_request if self._pending is None else not self._pending.waits
 
     def shutdown(self) -> None:
         """The server stops: waiters are told so by the service, whoever only is connected may go on until it leaves."""
@@ -120,23 +141,32 @@ class LockConnection(asyncio.Protocol):
             data = self._ahead + data
         if self._pending is not None or self._is_held_up:
             self._keep_ahead(data)
+            if self._pending is None and self._has_request:
+                self._watch_writing()
             return
         self._work(data)
 
     def pause_writing(self) -> None:
-        """The client does not take its answers: no more requests until it does, and not for ever."""
+        """The client does not take what is sent: no more requests until it does, and signals are kept, so many."""
         self._is_held_up = True
-        timeout_s = self._server.options.write_timeout_s
-        if timeout_s and self._write_timer is None:
-            self._write_timer = self._server.loop.call_later(timeout_s, self._give_up)
 
     def resume_writing(self) -> None:
         self._is_held_up = False
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
-        if self._pending is None:
-            self._go_on()
+        if self._owes_answer:
+            self._owes_answer = False
+            self._reading_since_s = self._server.loop.time()
+        self._push_kept()
+        self._go_on()
+
+    def _watch_writing(self) -> None:
+        """There is an answer to write, for which a client may take only so long."""
+        self._owes_answer = True
+        timeout_s = self._server.options.write_timeout_s
+        if timeout_s and self._write_timer is None:
+            self._write_timer = self._server.loop.call_later(timeout_s, self._give_up)
 
     def _give_up(self) -> None:
         self._write_timer = None
@@ -149,19 +179,24 @@ class LockConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _go_on(self) -> None:
-        if self._is_ending or self._pending is not None or self._is_held_up:
+        if self._is_ending or self._pending is not None:
+            return
+        if self._is_held_up:
+            if self._has_request:
+                self._watch_writing()
             return
         transport = self._transport
         if transport is not None and not transport.is_reading():
             transport.resume_reading()
-        if self._ahead:
+        if self._ahead or self._has_eof:
             self._work(self._ahead)
 
     def _work(self, data: bytes) -> None:
         """Answer the whole requests, in order, with one write; stop at one that blocks."""
         answers: list[bytes] = []
         at = size_bytes = 0
-        while len(answers) < REQUESTS_PER_TURN_MAX and size_bytes < ANSWER_BYTES_ENOUGH:
+        has_more = False
+        while not has_more:
             first = data.find(b"\n", at)
             second = data.find(b"\n", first + 1) if first >= 0 else -1
             third = data.find(b"\n", second + 1) if second >= 0 else -1
@@ -173,27 +208,30 @@ class LockConnection(asyncio.Protocol):
                 data[second + 1 : third].rstrip(b"\r"),
             )
             at = third + 1
-            if self._is_ending:
-                break
             if answer is None:
-                self._send(answers)
-                self._keep_ahead(data[at:])
-                return
+                break
             answers.append(answer)
             size_bytes += len(answer)
-        else:
-            self._server.loop.call_soon(self._go_on)
+            has_more = len(answers) >= REQUESTS_PER_TURN_MAX or size_bytes >= ANSWER_BYTES_ENOUGH
         self._send(answers)
         if self._is_ending:
             return
         self._keep_ahead(data[at:])
-        self._check_lines(self._ahead)
-
-    def _check_lines(self, rest: bytes) -> None:
-        """A line may not be too long, whether it has ended yet or not."""
-        if len(rest) <= LINE_BYTES_MAX:
+        if self._is_held_up and self._pending is None:
             return
-        *whole, begun = rest.split(b"\n")
+        if has_more:
+            self._server.loop.call_soon(self._go_on)
+            return
+        if self._pending is None:
+            self._check_lines()
+        if self._has_eof and (self._pending is None or self._pending.waits):
+            self._end()
+
+    def _check_lines(self) -> None:
+        """A line may not be too long, whether it has ended yet or not."""
+        if len(self._ahead) <= LINE_BYTES_MAX:
+            return
+        *whole, begun = self._ahead.split(b"\n", REQUEST_LINES)
         if any(len(line) > LINE_BYTES_MAX for line in whole):
             self._end_with(ERROR)
         elif len(begun) > LINE_BYTES_MAX:
@@ -225,6 +263,8 @@ class LockConnection(asyncio.Protocol):
         if answers and self._transport is not None:
             answers.append(b"")
             self._transport.write(b"\n".join(answers))
+            if self._is_held_up:
+                self._watch_writing()
 
     # -- a request that waits
 
@@ -241,7 +281,7 @@ class LockConnection(asyncio.Protocol):
         self._pending = None
         self._reading_since_s = self._server.loop.time()
         self._send([self._answer_of(outcome)])
-        if self._ahead:
+        if self._ahead or self._has_eof:
             # Not at once: the release that granted this may itself be one of a chain of grants.
             self._server.loop.call_soon(self._go_on)
 
@@ -249,16 +289,22 @@ class LockConnection(asyncio.Protocol):
 
     def push(self, channel: bytes, payload: bytes) -> bool:
         """Written beside the answers, also while a request blocks."""
-        transport = self._transport
-        if transport is None or self._is_ending:
+        if self._transport is None or self._is_ending:
             return False
-        if not transport.get_write_buffer_size():
-            self._pushes = 0
-        elif self._pushes >= PUSHES_MAX:
+        line = b"sig %b %b\n" % (channel, payload)
+        if not self._is_held_up:
+            self._transport.write(line)
+            return True
+        if self._pushes is None:
+            self._pushes = deque()
+        if len(self._pushes) >= PUSHES_MAX:
             return False
-        self._pushes += 1
-        transport.write(b"sig %b %b\n" % (channel, payload))
+        self._pushes.append(line)
         return True
+
+    def _push_kept(self) -> None:
+        while self._pushes and not self._is_held_up and self._transport is not None:
+            self._transport.write(self._pushes.popleft())
 
     # -- time
 
@@ -268,7 +314,7 @@ class LockConnection(asyncio.Protocol):
     def _check_idleness(self) -> None:
         timeout_s = self._server.options.read_timeout_s
         left_s = timeout_s
-        if self._pending is None:
+        if self._pending is None and not self._owes_answer:
             left_s -= self._server.loop.time() - self._reading_since_s
         if left_s > 0:
             self._watch_idleness(left_s)
@@ -279,15 +325,28 @@ class LockConnection(asyncio.Protocol):
         """The last answer; one that was never authenticated hears only that, after a moment."""
         if self._is_ending:
             return
-        self._is_ending = True
-        self._ahead = b""
+        self._leave()
         self._send([answer if self._is_authenticated else _AUTH_ERROR])
-        # Nothing is granted to it any more.
-        self.service.end_session(self.session)
         if self._is_authenticated:
             self._close()
         else:
             self._timer = self._server.loop.call_later(AUTH_PAUSE_S, self._close)
+
+    def _end(self) -> None:
+        self._leave()
+        self._close()
+
+    def _leave(self) -> None:
+        """Nothing is granted to it any more; what is still to be written to it may take only so long."""
+        self._is_ending = True
+        self._ahead = b""
+        self._pending = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.service.end_session(self.session)
+        if self._is_held_up:
+            self._watch_writing()
 
     def _close(self) -> None:
         if self._transport is not None:
