@@ -168,6 +168,10 @@ class LockMachine(RuleBasedStateMachine):
         if before is None:
             assert found is Refused.NOT_ENQUEUED
             return
+        if name not in self.keys:  # Forgotten since then, with the loss of the slot.
+            assert found is Refused.LEASE_EXPIRED
+            del self.enqueued[session, name]
+            return
         key = self.keys[name]
         self.expire(name)
         state = self.enqueued.pop((session, name), "lost")  # A slot whose lease this call found over is lost.
