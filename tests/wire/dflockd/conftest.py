@@ -91,6 +91,8 @@ class LockPlane:
         (address,) = server.addresses_of("tcp")
         assert isinstance(address, tuple), "it is no unix socket"
         self.host, self.port = address
+        (main,) = server.addresses
+        self.url = f"http://{main[0]}:{main[1]}"
 
     async def connect(self) -> Client:
         return Client(*await asyncio.open_connection(self.host, self.port))

@@ -5,10 +5,11 @@ import random
 import ssl
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.service.common.certificates import Authority, pem
-from tests.wire.dflockd.conftest import Client, LockPlane, lock_plane
+from tests.wire.dflockd.conftest import ANSWER_S_MAX, Client, LockPlane, lock_plane
 
 LINES = 100_000
 
@@ -196,16 +197,40 @@ async def test_an_authenticated_connection_over_tls(tmp_path: Path) -> None:
 
 async def test_what_is_asked_while_the_server_stops() -> None:
     """Recording C61: waiters are told at once, what needs no wait is answered until the server is gone."""
-    async with lock_plane(shutdown_timeout_s=1.5) as plane, plane.clients(2) as (holder, waiter):
+    async with lock_plane(shutdown_timeout_s=1.5) as plane, plane.clients(3) as (holder, waiter, queued):
         await holder.lock("job")
-        await waiter.send(b"l\njob\n30\n")
-        await waiting(plane, 1)
+        assert await queued.ask("e", "job") == "queued"
+        await waiter.send(b"l\njob\n30\nping\n_\n_\n")
+        await waiting(plane, 2)
 
         plane.server.request_stop()
 
         assert await waiter.line() == b"error\n"
+        assert await waiter.line() == b"ok\n"
         assert '"owner_conn_id":1' in await holder.ask("stats")
         assert await waiter.ask("l", "job", "30") == "error"
+        assert await queued.ask("w", "job", "30") == "error"
+        assert await waiter.ask("l", "job", "0") == "timeout"
+        assert await waiter.lock("other", "30")
         assert await holder.is_closed()
         with pytest.raises(ConnectionRefusedError):
             await plane.connect()
+
+
+async def test_new_clients_are_refused_from_the_signal_on() -> None:
+    """Also while those of HTTP still have time to release what they hold."""
+    async with lock_plane(shutdown_timeout_s=20) as plane, plane.clients(1) as (client,):
+        async with httpx.AsyncClient(base_url=plane.url) as http:
+            held = {"key": "held", "owner": "test", "ttl_seconds": 60}
+            assert (await http.post("/v1/acquire", json=held)).status_code == 200
+
+            plane.server.request_stop()
+
+            async with asyncio.timeout(ANSWER_S_MAX):
+                with pytest.raises(ConnectionRefusedError):
+                    while True:
+                        (await plane.connect()).close()
+            assert (await http.get("/healthz")).status_code == 200
+            assert await client.lock("job")
+            client.close()
+        plane.server.request_stop()

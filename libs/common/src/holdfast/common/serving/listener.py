@@ -48,6 +48,8 @@ class Listener:
     """Nothing is served that strangers may not see."""
     is_optional: bool = False
     """The server starts without it if another one has its address."""
+    closes_at_once: bool = False
+    """Refuses new clients from the signal on, and not only after the drain."""
 
     @property
     def is_main(self) -> bool:
@@ -86,6 +88,7 @@ class ListenerDeclaration:
     """TLS of its own, in place of the plane's."""
     is_public: bool = False
     is_optional: Callable[[PlaneSettings], bool] | None = None
+    closes_at_once: bool = False
 
     def at(self, settings: PlaneSettings, tls: ssl.SSLContext | None) -> Listener | None:
         """The listener that these settings mean; None if it is off."""
@@ -105,6 +108,7 @@ class ListenerDeclaration:
             connections=self.connections,
             is_public=self.is_public,
             is_optional=self.is_optional is not None and self.is_optional(settings),
+            closes_at_once=self.closes_at_once,
         )
 
 

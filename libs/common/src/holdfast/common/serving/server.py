@@ -106,7 +106,7 @@ class PlaneServer(uvicorn.Server):
         self._stopped_at_s = 0.0
         self._ticker: asyncio.Task[None] | None = None
         self._bound: list[tuple[Listener, socket.socket]] = []
-        self._acceptors: list[SocketListener | asyncio.Server] = []
+        self._acceptors: dict[socket.socket, SocketListener | asyncio.Server] = {}
         self._readiness: ReadinessSet | None = None
         self._unix_paths: list[tuple[Path, int]] = []
 
@@ -192,7 +192,7 @@ class PlaneServer(uvicorn.Server):
                 connection = self._serving[listener].connection
                 if listener.tls is None and HAS_EPOLL:
                     self._readiness = self._readiness or ReadinessSet(loop)
-                    self._acceptors.append(SocketListener(self._readiness, bound, connection, _BACKLOG))
+                    self._acceptors[bound] = SocketListener(self._readiness, bound, connection, _BACKLOG)
                     continue
                 server = await loop.create_server(
                     connection,
@@ -202,7 +202,7 @@ class PlaneServer(uvicorn.Server):
                     ssl_handshake_timeout=None if listener.tls is None else _TLS_HANDSHAKE_TIMEOUT_S,
                     ssl_shutdown_timeout=None if listener.tls is None else _TLS_GOODBYE_TIMEOUT_S,
                 )
-                self._acceptors.append(server)
+                self._acceptors[bound] = server
 
     def _tick(self) -> None:
         now_s, wall_s = time.monotonic(), self._parts.hooks.wall_s()
@@ -218,6 +218,7 @@ class PlaneServer(uvicorn.Server):
         await self._stop.wait()
         options = self._options
         _log.info("server.stopping", service=self._parts.service)
+        await self._close_sockets([pair for pair in self._bound if pair[0].closes_at_once])
         for connections in self._connections:
             connections.begin_drain()
         await self._parts.drain.run(drain_window_s(options.drain_grace_s, options.shutdown_timeout_s))
@@ -236,18 +237,22 @@ class PlaneServer(uvicorn.Server):
         _log.info("server.stopped", service=self._parts.service, forced=self.force_exit)
 
     async def _close_listeners(self) -> None:
+        await self._close_sockets(list(self._bound))
+        for path, inode in self._unix_paths:
+            remove_socket(path, inode)
+
+    async def _close_sockets(self, closing: Sequence[tuple[Listener, socket.socket]]) -> None:
         # A connection that the kernel has taken but we have not would be reset: let the loop take those first.
-        for _, bound in self._bound:
+        for _, bound in closing:
             bound.listen(0)
         for _ in range(3):
             await asyncio.sleep(0)
-        for acceptor in self._acceptors:
-            acceptor.close()
-        for _, bound in self._bound:
+        for pair in closing:
+            _, bound = pair
+            if (acceptor := self._acceptors.pop(bound, None)) is not None:
+                acceptor.close()
             bound.close()
-        self._bound.clear()
-        for path, inode in self._unix_paths:
-            remove_socket(path, inode)
+            self._bound.remove(pair)
 
     def _close_readiness(self) -> None:
         if self._readiness is not None:

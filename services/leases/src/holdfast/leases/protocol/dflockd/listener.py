@@ -66,6 +66,8 @@ def declared_listener(server: LockServer) -> ListenerDeclaration:
         is_public=True,
         # Several planes on one machine need not each be told of a listener that none of them was asked for.
         is_optional=lambda settings: settings.origin("tcp_listen") == "default",
+        # Its clients have no way to be told that the server stops.
+        closes_at_once=True,
     )
 
 
