@@ -127,7 +127,7 @@ async def test_a_connection_that_does_not_end_is_cut_when_the_time_is_over() -> 
         def shutdown(self) -> None:
             return
 
-    options = ServeOptions(drain_grace_s=0, shutdown_timeout_s=0)
+    options = ServeOptions(drain_grace_s=0, shutdown_timeout_s=0.1)
     async with asyncio.timeout(SOON_S):
         async with running(Sample().app(), LOOPBACK, _lines(Stubborn), options=options) as server:
             reader, writer = await _connect(server)

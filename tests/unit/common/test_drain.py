@@ -10,7 +10,7 @@ from holdfast.common.serving.drain import Drain, drain_window_s
 
 
 @pytest.mark.parametrize(
-    ("grace_s", "timeout_s", "window_s"), [(10, 10, 8), (3, 10, 3), (0, 10, 0), (10, 0, 0), (-1, 10, 0)]
+    ("grace_s", "timeout_s", "window_s"), [(10, 10, 8), (3, 10, 3), (0, 10, 0), (10, 0, 10), (-1, 10, 0)]
 )
 def test_the_window_leaves_a_fifth_of_the_budget(grace_s: float, timeout_s: float, window_s: float) -> None:
     assert drain_window_s(grace_s, timeout_s) == window_s

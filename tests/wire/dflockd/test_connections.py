@@ -234,3 +234,15 @@ async def test_new_clients_are_refused_from_the_signal_on() -> None:
             assert await client.lock("job")
             client.close()
         plane.server.request_stop()
+
+
+async def test_without_a_limit_a_stop_waits_for_its_clients() -> None:
+    async with lock_plane(shutdown_timeout_s=0) as plane:
+        async with plane.clients(1) as (client,):
+            token = await client.lock("job")
+            plane.server.request_stop()
+            async with asyncio.timeout(ANSWER_S_MAX):
+                with pytest.raises(ConnectionRefusedError):
+                    while True:
+                        (await plane.connect()).close()
+            assert await client.ask("r", "job", token) == "ok"

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.common.serving.process import listeners_of
 from holdfast.common.serving.server import running
-from holdfast.common.settings import SettingsError
+from holdfast.common.settings import SettingsError, locks
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
 from tests.wire.dflockd.conftest import lock_plane
@@ -52,6 +52,7 @@ def test_the_names_of_dflockds_environment_count_where_ours_are_not_set() -> Non
         "DFLOCKD_WRITE_TIMEOUT_S": "0",
         "DFLOCKD_AUTO_RELEASE_ON_DISCONNECT": "no",
         "DFLOCKD_AUTH_TOKEN": "s3cret",
+        "DFLOCKD_SHUTDOWN_TIMEOUT_S": "0",
         "HOLDFAST_TCP_MAX_LOCKS": "50",
     }
 
@@ -63,6 +64,7 @@ def test_the_names_of_dflockds_environment_count_where_ours_are_not_set() -> Non
     assert (plane.tcp_locks_max, plane.tcp_connections_max, plane.tcp_waiters_max) == (50, 6, 7)
     assert (plane.tcp_keys_max, plane.tcp_list_items_max) == (8, 9)
     assert (plane.tcp_read_timeout_s, plane.tcp_write_timeout_s) == (11, 0)
+    assert plane.shutdown_timeout_s == 0
     assert plane.tcp_auto_release is False
     assert plane.tcp_auth_token is not None
     assert "s3cret" not in repr(plane)
@@ -103,10 +105,52 @@ async def test_a_secret_or_certificate_that_cannot_be_used_stops_the_start(given
             pass
 
 
-async def test_a_default_address_that_another_server_has_is_left_out() -> None:
+def test_what_does_not_parse_in_dflockds_environment_is_ignored() -> None:
+    environ = {
+        "DFLOCKD_PORT": "dflockd",
+        "DFLOCKD_MAX_LOCKS": "many",
+        "DFLOCKD_READ_TIMEOUT_S": "1.5",
+        "DFLOCKD_WRITE_TIMEOUT_S": "5s",
+        "DFLOCKD_SHUTDOWN_TIMEOUT_S": "soon",
+        "DFLOCKD_AUTO_RELEASE_ON_DISCONNECT": "maybe",
+    }
+
+    assert settings_of(environ).model_dump() == settings_of().model_dump()
+
+
+def test_a_flag_wins_over_our_environment_and_that_over_dflockds() -> None:
+    environ = {"DFLOCKD_MAX_WAITERS": "1", "DFLOCKD_PORT": "7000"}
+    ours = {"HOLDFAST_TCP_MAX_WAITERS": "2", "HOLDFAST_TCP_LISTEN": "127.0.0.1:7001"}
+
+    for given, flags, waiters, port in (
+        (environ, {}, 1, 7000),
+        ({**environ, **ours}, {}, 2, 7001),
+        ({**environ, **ours}, {"tcp_waiters_max": 3, "tcp_listen": "127.0.0.1:7002"}, 3, 7002),
+    ):
+        plane = settings_of(given, **flags)
+        assert (plane.tcp_waiters_max, plane.tcp_listen) == (waiters, f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize(
+    "environ", [{"DFLOCKD_PORT": "70000"}, {"DFLOCKD_MAX_LOCKS": "0"}, {"DFLOCKD_MAX_WAITERS": "-1"}]
+)
+def test_what_parses_in_dflockds_environment_and_is_wrong_stops_the_start(environ: dict[str, str]) -> None:
+    with pytest.raises(SettingsError):
+        settings_of(environ)
+
+
+async def test_port_0_is_any_that_is_free() -> None:
+    plane = settings_of({"DFLOCKD_PORT": "0"}, store="mem://", listen="127.0.0.1:0")
+    app = create_app(plane)
+    async with running(app, *listeners_of(app, plane)) as server:
+        ((_, port),) = server.addresses_of("tcp")
+        assert port not in (0, "0")
+
+
+async def test_a_default_address_that_another_server_has_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
-        environ = {"DFLOCKD_PORT": str(other.getsockname()[1])}
-        plane = settings_of(environ, store="mem://", listen="127.0.0.1:0")
+        monkeypatch.setattr(locks, "TCP_PORT", str(other.getsockname()[1]))
+        plane = settings_of(store="mem://", listen="127.0.0.1:0")
         app = create_app(plane)
         async with running(app, *listeners_of(app, plane)) as server:
             assert server.addresses
@@ -115,6 +159,13 @@ async def test_a_default_address_that_another_server_has_is_left_out() -> None:
 
 async def test_an_address_that_was_asked_for_and_is_taken_stops_the_start() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
+        named = settings_of(
+            {"DFLOCKD_PORT": str(other.getsockname()[1])}, store="mem://", listen="127.0.0.1:0"
+        )
+        app = create_app(named)
+        with pytest.raises(OSError, match="another server"):
+            async with running(app, *listeners_of(app, named)):
+                pass
         with pytest.raises(OSError, match="another server"):
             async with lock_plane(tcp_listen=f"127.0.0.1:{other.getsockname()[1]}"):
                 pass

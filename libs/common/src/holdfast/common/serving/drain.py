@@ -18,7 +18,9 @@ Result = TypeVar("Result")
 
 
 def drain_window_s(drain_grace_s: float, shutdown_timeout_s: float) -> float:
-    """How long a drain may take: the rest of the shutdown budget is for closing connections."""
+    """How long a drain may take: the rest of the shutdown budget, which is without limit if it is 0, is for closing connections."""
+    if not shutdown_timeout_s:
+        return drain_grace_s
     return max(0.0, min(drain_grace_s, shutdown_timeout_s * SHARE_OF_BUDGET))
 
 

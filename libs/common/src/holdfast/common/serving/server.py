@@ -58,6 +58,7 @@ class ServeOptions:
     limits: Limits = DEFAULT_LIMITS
     drain_grace_s: float = 10.0
     shutdown_timeout_s: float = 10.0
+    """0: as long as clients stay."""
     accepts_peer: Callable[[bytes], bool] | None = None
     """Looks at the DER certificate after the handshake; False drops the connection."""
 
@@ -228,7 +229,8 @@ class PlaneServer(uvicorn.Server):
         for connections in self._connections:
             connections.begin_close()
         used_s = time.monotonic() - self._stopped_at_s
-        await self._finish_requests(max(_CLOSE_S_MIN, self._options.shutdown_timeout_s - used_s))
+        budget_s = self._options.shutdown_timeout_s
+        await self._finish_requests(max(_CLOSE_S_MIN, budget_s - used_s) if budget_s else None)
         self._close_readiness()
         if self._ticker is not None:
             self._ticker.cancel()
@@ -259,7 +261,7 @@ class PlaneServer(uvicorn.Server):
             self._readiness.close()
             self._readiness = None
 
-    async def _finish_requests(self, timeout_s: float) -> None:
+    async def _finish_requests(self, timeout_s: float | None) -> None:
         try:
             async with asyncio.timeout(timeout_s):
                 for connections in self._connections:

@@ -4,7 +4,7 @@ from typing import Literal
 
 from holdfast.common.settings.flag import SettingsGroup, setting
 from holdfast.common.settings.origin import surroundings
-from holdfast.common.settings.value import DurationS, ExpandedPath, Words
+from holdfast.common.settings.value import WHOLE_NUMBER, DurationS, ExpandedPath, Words
 
 _CLUSTER = "transactions and cluster"
 _HA = "high availability"
@@ -204,8 +204,10 @@ class MaintenanceFields(SettingsGroup):
         _MAINTENANCE,
         "shutdown-timeout",
         "10s",
-        "All the time a stop may take; draining gets at most 80 % of it.",
-        gt=0,
+        "All the time a stop may take, 0 is without limit; draining gets at most 80 % of it.",
+        env_extra=("DFLOCKD_SHUTDOWN_TIMEOUT_S",),
+        env_extra_pattern=WHOLE_NUMBER,
+        ge=0,
     )
     readyz_drain: bool = setting(
         _MAINTENANCE, "readyz-drain", False, "Let /readyz answer 503 while draining."

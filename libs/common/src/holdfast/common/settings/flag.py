@@ -1,5 +1,6 @@
 """How one setting is declared: its flag, its environment names, its key in the config file."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
@@ -27,6 +28,7 @@ class Flag:
     short: str = ""
     default_text: str = ""
     env_extra: tuple[str, ...] = ()  # Names read after HOLDFAST_X and LOCKD_X.
+    env_extra_pattern: str = ""  # What stands in those and does not match counts as not set.
     is_ignored: bool = False
     on_command_line: bool = True
     in_file: bool = True
@@ -42,6 +44,13 @@ class Flag:
         prefixes = dict.fromkeys((service_prefix, *ENV_PREFIXES))
         return (*(prefix + suffix for prefix in prefixes), *self.env_extra)
 
+    def reads(self, name: str, value: str | None) -> bool:
+        """Whether that variable with that value sets it."""
+        # An empty variable counts as not set, as in shells and compose files that pass everything through.
+        if not value or name not in self.env_extra or not self.env_extra_pattern:
+            return bool(value)
+        return re.fullmatch(self.env_extra_pattern, value) is not None
+
 
 def setting(
     group: str,
@@ -54,6 +63,7 @@ def setting(
     default_text: str = "",
     default_factory: Callable[[], object] | None = None,
     env_extra: tuple[str, ...] = (),
+    env_extra_pattern: str = "",
     is_ignored: bool = False,
     on_command_line: bool = True,
     in_file: bool = True,
@@ -67,6 +77,7 @@ def setting(
         "short": short,
         "default_text": default_text,
         "env_extra": list(env_extra),
+        "env_extra_pattern": env_extra_pattern,
         "is_ignored": is_ignored,
         "on_command_line": on_command_line,
         "in_file": in_file,
@@ -87,6 +98,7 @@ def flag_of(info: FieldInfo) -> Flag:
         short=extra["short"],
         default_text=extra["default_text"],
         env_extra=tuple(extra["env_extra"]),
+        env_extra_pattern=extra["env_extra_pattern"],
         is_ignored=extra["is_ignored"],
         on_command_line=extra["on_command_line"],
         in_file=extra["in_file"],

@@ -1,5 +1,6 @@
 """Settings of the TCP listener for locks and signals. The names of dflockd's environment are read where ours are not set."""
 
+import re
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr
@@ -7,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, SecretStr
 from holdfast.common.settings.flag import SettingsGroup, setting
 from holdfast.common.settings.origin import surroundings
 from holdfast.common.settings.server import OptionalListen
-from holdfast.common.settings.value import DurationS, ExpandedPath
+from holdfast.common.settings.value import WHOLE_NUMBER, DurationS, ExpandedPath
 
 _LOCKS = "locks and signals over TCP"
 TCP_HOST: Final = "127.0.0.1"
@@ -16,7 +17,10 @@ TCP_PORT: Final = "6388"
 
 def _default_listen() -> str:
     environ = surroundings.get().environ
-    host, port = environ.get("DFLOCKD_HOST") or TCP_HOST, environ.get("DFLOCKD_PORT") or TCP_PORT
+    host, port = environ.get("DFLOCKD_HOST") or TCP_HOST, environ.get("DFLOCKD_PORT", "")
+    if re.fullmatch(WHOLE_NUMBER, port) is None:
+        port = TCP_PORT
+    port = port.removeprefix("+")
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -51,6 +55,7 @@ class LockFields(SettingsGroup):
         "33s",
         "Lease of a lock when the client names none.",
         env_extra=("DFLOCKD_DEFAULT_LEASE_TTL_S",),
+        env_extra_pattern=WHOLE_NUMBER,
         ge=1,
     )
     tcp_sweep_interval_s: DurationS = setting(
@@ -59,6 +64,7 @@ class LockFields(SettingsGroup):
         "1s",
         "How often leases that are over are looked for.",
         env_extra=("DFLOCKD_LEASE_SWEEP_INTERVAL_S",),
+        env_extra_pattern=WHOLE_NUMBER,
         ge=0.01,
     )
     tcp_gc_interval_s: DurationS = setting(
@@ -67,6 +73,7 @@ class LockFields(SettingsGroup):
         "5s",
         "How often idle keys are looked for.",
         env_extra=("DFLOCKD_GC_LOOP_SLEEP",),
+        env_extra_pattern=WHOLE_NUMBER,
         ge=0.01,
     )
     tcp_gc_idle_s_max: DurationS = setting(
@@ -75,6 +82,7 @@ class LockFields(SettingsGroup):
         "60s",
         "Keys that are neither held nor waited for are forgotten after this, with their number of slots.",
         env_extra=("DFLOCKD_GC_MAX_UNUSED_TIME",),
+        env_extra_pattern=WHOLE_NUMBER,
         gt=0,
     )
     tcp_locks_max: int = setting(
@@ -83,6 +91,7 @@ class LockFields(SettingsGroup):
         1024,
         "Keys of locks and semaphores together, held or idle.",
         env_extra=("DFLOCKD_MAX_LOCKS",),
+        env_extra_pattern=WHOLE_NUMBER,
         gt=0,
     )
     tcp_connections_max: int = setting(
@@ -91,6 +100,7 @@ class LockFields(SettingsGroup):
         0,
         "Connections at once; 0 is no limit of its own.",
         env_extra=("DFLOCKD_MAX_CONNECTIONS",),
+        env_extra_pattern=WHOLE_NUMBER,
         ge=0,
     )
     tcp_waiters_max: int = setting(
@@ -99,6 +109,7 @@ class LockFields(SettingsGroup):
         0,
         "Waiters of one key; 0 is no limit.",
         env_extra=("DFLOCKD_MAX_WAITERS",),
+        env_extra_pattern=WHOLE_NUMBER,
         ge=0,
     )
     tcp_keys_max: int = setting(
@@ -107,6 +118,7 @@ class LockFields(SettingsGroup):
         0,
         "Counters, texts and lists together; 0 is no limit.",
         env_extra=("DFLOCKD_MAX_KEYS",),
+        env_extra_pattern=WHOLE_NUMBER,
         ge=0,
     )
     tcp_list_items_max: int = setting(
@@ -115,6 +127,7 @@ class LockFields(SettingsGroup):
         0,
         "Items of one list; 0 is no limit.",
         env_extra=("DFLOCKD_MAX_LIST_LENGTH",),
+        env_extra_pattern=WHOLE_NUMBER,
         ge=0,
     )
     tcp_read_timeout_s: DurationS = setting(
@@ -123,6 +136,7 @@ class LockFields(SettingsGroup):
         "23s",
         "A client that waits for nothing and sends no line for this long is cut off.",
         env_extra=("DFLOCKD_READ_TIMEOUT_S",),
+        env_extra_pattern=WHOLE_NUMBER,
         gt=0,
     )
     tcp_write_timeout_s: DurationS = setting(
@@ -131,6 +145,7 @@ class LockFields(SettingsGroup):
         "5s",
         "A client that takes none of its answers for this long is cut off; 0 is never.",
         env_extra=("DFLOCKD_WRITE_TIMEOUT_S",),
+        env_extra_pattern=WHOLE_NUMBER,
         ge=0,
     )
     tcp_auto_release: bool = setting(
@@ -139,6 +154,7 @@ class LockFields(SettingsGroup):
         True,
         "What a client holds is released when its connection ends; off leaves that to the lease.",
         env_extra=("DFLOCKD_AUTO_RELEASE_ON_DISCONNECT",),
+        env_extra_pattern="(?i:1|yes|true|0|no|false)",
     )
     tcp_durable: bool = setting(
         _LOCKS,

@@ -115,8 +115,8 @@ class Surroundings:
     def _from_variables(self, variables: Mapping[str, str], label: str) -> Layer:
         layer = Layer()
         for name, flag in self._flags.items():
-            # An empty variable counts as not set, as in shells and compose files that pass everything through.
-            found = next((env for env in flag.env_names(self._prefix) if variables.get(env)), None)
+            names = flag.env_names(self._prefix)
+            found = next((env for env in names if flag.reads(env, variables.get(env))), None)
             if found is not None:
                 subject = f"environment variable {found}" if label == "env " else f"{found} in .env"
                 layer.put(name, variables[found], Origin(label + found, subject))

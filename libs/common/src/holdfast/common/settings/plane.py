@@ -144,6 +144,10 @@ class PlaneSettings(  # pydantic collects fields from the last base on; this giv
         """Who set a field: `flag`, `env NAME`, `.env NAME`, `file PATH` or `default`."""
         return self._around.origin(name).label
 
+    def is_set(self, variable: str) -> bool:
+        """Whether the environment has a variable of this name."""
+        return bool(self._around.environ.get(variable))
+
     def subject(self, name: str) -> str:
         """The same for messages: `flag --max-ttl`, `environment variable HOLDFAST_MAX_TTL`, …"""
         return self._around.origin(name).subject

@@ -3,7 +3,7 @@
 import ipaddress
 import re
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Final, cast
 
 from pydantic import BeforeValidator, PlainSerializer
 
@@ -12,6 +12,9 @@ from holdfast.common.sizes import format_duration, format_size, parse_duration_s
 
 _HOST_PORT = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([^\[\]:/\s]*)):([0-9]{1,5})")
 _LIST_ITEMS_MAX = 1024
+
+WHOLE_NUMBER: Final = r"[+-]?[0-9]+"
+"""In the environment of other servers, which ignore what is none."""
 
 DurationS = Annotated[
     float,

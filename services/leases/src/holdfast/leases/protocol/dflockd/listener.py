@@ -65,10 +65,15 @@ def declared_listener(server: LockServer) -> ListenerDeclaration:
         # The settings refuse an address that others reach without a certificate or a secret.
         is_public=True,
         # Several planes on one machine need not each be told of a listener that none of them was asked for.
-        is_optional=lambda settings: settings.origin("tcp_listen") == "default",
+        is_optional=_is_default,
         # Its clients have no way to be told that the server stops.
         closes_at_once=True,
     )
+
+
+def _is_default(settings: PlaneSettings) -> bool:
+    is_named = settings.is_set("DFLOCKD_HOST") or settings.is_set("DFLOCKD_PORT")
+    return settings.origin("tcp_listen") == "default" and not is_named
 
 
 def _tls(settings: PlaneSettings) -> ssl.SSLContext | None:
