@@ -1,8 +1,10 @@
 """A plane whose TCP listener speaks dflockd's protocol, and clients that are no more than a socket."""
 
 import asyncio
+import json
 import re
 import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, cast
@@ -82,6 +84,12 @@ class Client:
     def abort(self) -> None:
         self._writer.transport.abort()
 
+    def reset(self) -> None:
+        """The connection ends by RST."""
+        own: socket.socket = self._writer.get_extra_info("socket")
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._writer.transport.abort()
+
 
 class LockPlane:
     """A plane in this process."""
@@ -105,6 +113,15 @@ class LockPlane:
         found = re.search(r"^holdfast_lock_holders(?:{[^}]*})? (\S+)$", page, re.MULTILINE)
         assert found is not None
         return float(found[1])
+
+    @staticmethod
+    async def counts(client: Client) -> tuple[int, int, int]:
+        """Connections, waiters and slots that are held, as the server tells them."""
+        told = json.loads((await client.ask("stats")).removeprefix("ok "))
+        locks, semaphores = told["locks"], told["semaphores"]
+        waiters = sum(lock["waiters"] for lock in (*locks, *semaphores))
+        held = sum(lock["owner_conn_id"] != 0 for lock in locks) + sum(one["holders"] for one in semaphores)
+        return told["connections"], waiters, held
 
     @asynccontextmanager
     async def deaf_client(self) -> AsyncIterator[Client]:

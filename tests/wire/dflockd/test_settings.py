@@ -143,8 +143,8 @@ async def test_port_0_is_any_that_is_free() -> None:
     plane = settings_of({"DFLOCKD_PORT": "0"}, store="mem://", listen="127.0.0.1:0")
     app = create_app(plane)
     async with running(app, *listeners_of(app, plane)) as server:
-        ((_, port),) = server.addresses_of("tcp")
-        assert port not in (0, "0")
+        (address,) = server.addresses_of("tcp")
+        assert address[1] != 0
 
 
 async def test_a_default_address_that_another_server_has_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
