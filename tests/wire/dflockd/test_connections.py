@@ -1,7 +1,6 @@
 """Connections that end, stall, flood or lie: what the others see of it."""
 
 import asyncio
-import random
 import ssl
 from pathlib import Path
 
@@ -10,8 +9,6 @@ import pytest
 
 from tests.service.common.certificates import Authority, pem
 from tests.wire.dflockd.conftest import ANSWER_S_MAX, Client, LockPlane, lock_plane
-
-LINES = 100_000
 
 
 async def waiting(plane: LockPlane, count: int) -> None:
@@ -35,28 +32,6 @@ async def test_the_end_of_a_waiter_is_noticed_while_it_waits() -> None:
         assert (await living.line()).startswith(b"ok ")
 
 
-async def test_five_hundred_waiters_of_which_many_vanish_are_served_in_order() -> None:
-    chance = random.Random(15)
-    async with lock_plane() as plane, plane.clients(501) as (holder, *waiters):
-        token = await holder.lock("job")
-        for number, client in enumerate(waiters, start=1):
-            await client.send(b"l\njob\n60\n")
-            if number % 50 == 0:
-                await waiting(plane, number)
-        gone = set(chance.sample(range(500), 200))
-        for number in gone:
-            waiters[number].abort()
-        await waiting(plane, 300)
-
-        assert await holder.ask("r", "job", token) == "ok"
-        for number, client in enumerate(waiters):
-            if number in gone:
-                continue
-            status, token, _ = (await client.line()).decode().split()
-            assert status == "ok"
-            assert await client.ask("r", "job", token) == "ok"
-
-
 async def test_pipelined_requests_behind_a_grant_go_on_in_a_chain() -> None:
     """Each grant is released by the request behind it, which makes the next grant."""
     async with lock_plane() as plane, plane.clients(301) as (holder, *waiters):
@@ -71,58 +46,6 @@ async def test_pipelined_requests_behind_a_grant_go_on_in_a_chain() -> None:
             assert status == "ok"
             assert await client.line() == b"ok\n"
             client.close()
-
-
-async def test_random_lines_are_answered_or_end_the_connection() -> None:
-    chance = random.Random(6388)
-    words = [
-        b"l",
-        b"r",
-        b"n",
-        b"e",
-        b"w",
-        b"sl",
-        b"se",
-        b"sw",
-        b"listen",
-        b"signal",
-        b"stats",
-        b"auth",
-        b"kset",
-    ]
-    words += [
-        b"lpush",
-        b"lrange",
-        b"incr",
-        b"k",
-        b"",
-        b"0",
-        b"1",
-        b"-1",
-        b"5 6",
-        b"\xff\xfe",
-        b"x" * 256,
-        b">",
-        b"a.*",
-    ]
-    async with lock_plane(tcp_read_timeout_s=60) as plane, plane.clients(1) as (steady,):
-        for _ in range(LINES // 1000):
-            async with plane.clients(1) as (client,):
-                await client.send(b"\n".join(_line(chance, words) for _ in range(1000)) + b"\n")
-                client.end()
-                await client.drain()
-        assert await steady.ask("ping") == "ok"
-        told = await steady.ask("stats")
-        assert '"connections":1,"locks":[],"semaphores":[],' in told
-        assert told.endswith('"signal_channels":null}')
-
-
-def _line(chance: random.Random, words: list[bytes]) -> bytes:
-    line = bytearray(chance.choice(words))
-    if chance.random() < 0.05:
-        for _ in range(chance.randint(1, 4)):
-            line.insert(chance.randint(0, len(line)), chance.choice(b" \t\r\x00*>.0k\xc3"))
-    return bytes(line)
 
 
 async def test_a_line_without_end_is_not_kept() -> None:
@@ -151,18 +74,6 @@ async def test_requests_behind_one_that_blocks_are_read_only_so_far() -> None:
         for _ in range(pings):
             assert await flooding.line() == b"ok\n"
         await sending
-
-
-async def test_a_thousand_listeners_get_a_signal_once() -> None:
-    async with lock_plane() as plane, plane.clients(1001) as (sender, *listeners):
-        for number, client in enumerate(listeners):
-            assert await client.ask("listen", "news.>" if number % 2 else "news.today") == "ok"
-
-        assert await sender.ask("signal", "news.today", "extra extra") == "ok 1000"
-
-        for client in listeners:
-            assert await client.line() == b"sig news.today extra extra\n"
-            client.close()
 
 
 async def test_a_listener_that_does_not_read_loses_signals_and_delays_no_one() -> None:
