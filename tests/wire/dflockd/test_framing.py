@@ -1,6 +1,7 @@
 """What the lines of a connection may look like, and who is answered when it ends: what no recording shows."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -34,16 +35,25 @@ async def test_all_requests_before_a_line_too_long_are_answered() -> None:
         assert await client.is_closed()
 
 
-async def test_a_client_that_ends_its_side_gets_all_its_answers() -> None:
-    async with lock_plane() as plane, plane.clients(3) as (one, many, unfinished):
+@pytest.mark.parametrize("is_durable", [False, True])
+async def test_a_client_that_ends_its_side_gets_all_its_answers(tmp_path: Path, is_durable: bool) -> None:
+    async with (
+        lock_plane(store=f"disk://{tmp_path}/store", tcp_durable=is_durable) as plane,
+        plane.clients(4) as (one, willing, many, unfinished),
+    ):
+        assert (await whole(willing, b"l\nfree\n30\nn\nfree\nx\n")).endswith(b" 33\nerror\n")
         assert (await whole(one, b"l\njob\n0\n")).startswith(b"ok ")
         assert await whole(many, b"ping\n_\n_\n" * MORE_THAN_A_TURN) == b"ok\n" * MORE_THAN_A_TURN
         assert await whole(unfinished, b"ping\n_\n_\nl\nk\n0") == b"ok\n"
 
 
-async def test_a_client_that_ends_its_side_does_not_wait() -> None:
+@pytest.mark.parametrize("is_durable", [False, True])
+async def test_a_client_that_ends_its_side_does_not_wait(tmp_path: Path, is_durable: bool) -> None:
     """Whoever waits is gone with its connection; what stands behind the request that waits is not answered either."""
-    async with lock_plane() as plane, plane.clients(3) as (holder, piping, waiter):
+    async with (
+        lock_plane(store=f"disk://{tmp_path}/store", tcp_durable=is_durable) as plane,
+        plane.clients(3) as (holder, piping, waiter),
+    ):
         token = await holder.lock("job")
         await waiter.send(b"l\njob\n30\n")
         pings = b"ping\n_\n_\n" * MORE_THAN_A_TURN
@@ -53,8 +63,12 @@ async def test_a_client_that_ends_its_side_does_not_wait() -> None:
         assert (await waiter.line()).startswith(b"ok ")
 
 
-async def test_what_a_client_held_is_free_when_it_ends_its_side() -> None:
-    async with lock_plane() as plane, plane.clients(2) as (piping, other):
+@pytest.mark.parametrize("is_durable", [False, True])
+async def test_what_a_client_held_is_free_when_it_ends_its_side(tmp_path: Path, is_durable: bool) -> None:
+    async with (
+        lock_plane(store=f"disk://{tmp_path}/store", tcp_durable=is_durable) as plane,
+        plane.clients(2) as (piping, other),
+    ):
         pings = b"ping\n_\n_\n" * MORE_THAN_A_TURN
         assert (await whole(piping, b"l\njob\n0\n" + pings)).endswith(b"ok\n" * MORE_THAN_A_TURN)
         assert await other.lock("job", "5")

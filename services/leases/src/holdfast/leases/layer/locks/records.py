@@ -4,7 +4,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 from holdfast.leases.layer.locks.values import ValueResult
 
@@ -59,8 +59,14 @@ class Pending:
     """A request whose outcome comes later, once, unless it is cancelled or its session ends."""
 
     __slots__ = ()
-    waits: ClassVar[bool] = True
-    """For what others do. False: the outcome comes soon by itself, and is also for a client that only ended its own side."""
+
+    @property
+    def waits(self) -> bool:
+        """For what others do. False: the outcome comes soon by itself, and is also for a client that only ended its own side."""
+        return True
+
+    def hurry(self) -> None:
+        """Its client has ended its own side: it takes the outcome, but waits for nothing."""
 
 
 class Holder(Grant):

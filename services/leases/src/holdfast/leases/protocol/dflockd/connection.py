@@ -109,6 +109,8 @@ class LockConnection(asyncio.Protocol):
         """Whoever ends its side is gone once it is answered: what waits for it must not be granted."""
         if not self._is_ending and self._owes_more:
             self._has_eof = True
+            if self._pending is not None:
+                self._pending.hurry()
             return True
         self._leave()
         return False
@@ -224,8 +226,12 @@ class LockConnection(asyncio.Protocol):
             return
         if self._pending is None:
             self._check_lines()
-        if self._has_eof and (self._pending is None or self._pending.waits):
+        if not self._has_eof:
+            return
+        if self._pending is None or self._pending.waits:
             self._end()
+        else:
+            self._pending.hurry()
 
     def _check_lines(self) -> None:
         """A line may not be too long, whether it has ended yet or not."""

@@ -42,6 +42,13 @@ class Request(Pending):
         """Nobody wants the outcome any more: it is not begun."""
         return self.is_cancelled or (self.session is not None and self.session.has_ended)
 
+    @property
+    def waits(self) -> bool:
+        return self.waiter is not None
+
+    def hurry(self) -> None:
+        self.timeout_s = 0
+
     def run(self, now_s: float) -> None:
         self.waiter = None
         self.outcome = Refused.UNAVAILABLE
