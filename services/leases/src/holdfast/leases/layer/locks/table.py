@@ -310,7 +310,10 @@ class LockTable:
         holder.lock.first_end_s = min(holder.lock.first_end_s, ends_s)
         if not self._ending or second < self._first_second:
             self._first_second = second
-        self._ending.setdefault(second, set()).add(holder)
+        ending = self._ending.get(second)
+        if ending is None:
+            ending = self._ending[second] = set()
+        ending.add(holder)
 
     def _forget_end(self, holder: Holder) -> None:
         second = int(holder.ends_s)

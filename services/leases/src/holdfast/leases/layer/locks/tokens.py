@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-_RANDOM_BYTES: Final = 8
+_RANDOM_DIGITS: Final = 16
 _POOL_BYTES: Final = 4096
 
 
@@ -16,7 +16,7 @@ class Tokens:
         self.last = 0
         """The counter of the latest token."""
         self._pool = b""
-        self._used_bytes = 0
+        self._used = 0
 
     def raise_to(self, counter: int) -> None:
         """Those that follow are greater than any of this counter."""
@@ -24,8 +24,8 @@ class Tokens:
 
     def next(self) -> bytes:
         self.last = max(self.last + 1, self._now_us())
-        if self._used_bytes == len(self._pool):
-            self._pool, self._used_bytes = os.urandom(_POOL_BYTES), 0
-        start = self._used_bytes
-        self._used_bytes = start + _RANDOM_BYTES
-        return b"%016x%s" % (self.last, self._pool[start : self._used_bytes].hex().encode())
+        start = self._used
+        if start == len(self._pool):
+            self._pool, start = os.urandom(_POOL_BYTES).hex().encode(), 0
+        self._used = start + _RANDOM_DIGITS
+        return b"%016x%b" % (self.last, self._pool[start : self._used])

@@ -7,6 +7,7 @@ REQUEST_LINES: Final = 3
 LINE_BYTES_MAX: Final = 256
 _INT64_MAX: Final = (1 << 63) - 1
 _INT64_MIN: Final = -(1 << 63)
+_DIGITS_SAFE: Final = 18
 
 _is_integer = re.compile(rb"[+-]?[0-9]+").fullmatch
 _has_blank = re.compile(rb"[ \t\r\n]").search
@@ -17,12 +18,17 @@ class Malformed(Exception):
 
 
 def key_of(line: bytes) -> bytes:
+    found = line.split()
+    if len(found) == 1 and len(found[0]) == len(line):
+        return line  # No white space of any kind, as in nearly all.
     if not line or _has_blank(line) is not None:
         raise Malformed
     return line
 
 
 def integer(text: bytes) -> int:
+    if text.isdigit() and len(text) <= _DIGITS_SAFE:
+        return int(text)
     if _is_integer(text) is None:
         raise Malformed
     number = int(text)
