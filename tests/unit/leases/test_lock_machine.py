@@ -284,6 +284,10 @@ def play(seed: int, steps: int = 400) -> None:
         world._count()
 
 
+def _does_nothing(*arguments: object, **more: object) -> None:
+    """In place of a rule."""
+
+
 def _last_come_first_served(patch: pytest.MonkeyPatch) -> None:
     grant_waiters = LockTable._grant_waiters
 
@@ -303,11 +307,11 @@ def _newcomers_overtake(patch: pytest.MonkeyPatch) -> None:
 
 
 def _the_dead_keep_their_place(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LockTable, "cancel", lambda *arguments: None)
+    patch.setattr(LockTable, "cancel", _does_nothing)
 
 
 def _ended_leases_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LockTable, "_expire", lambda *arguments, **more: None)
+    patch.setattr(LockTable, "_expire", _does_nothing)
 
 
 def _one_release_grants_one_too_few(patch: pytest.MonkeyPatch) -> None:
@@ -350,7 +354,7 @@ def _a_lost_slot_is_handed_out(patch: pytest.MonkeyPatch) -> None:
 
 
 def _idle_keys_are_kept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LockTable, "forget_idle", lambda *arguments: 0)
+    patch.setattr(LockTable, "forget_idle", _does_nothing)
 
 
 def _a_second_enqueue_is_welcome(patch: pytest.MonkeyPatch) -> None:
