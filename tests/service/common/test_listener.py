@@ -216,3 +216,14 @@ def test_all_addresses_of_one_family_are_of_that_family() -> None:
         bound.close()
 
     assert families == {socket.AF_INET}
+
+
+def test_a_client_whose_machine_is_gone_is_found() -> None:
+    (bound,) = open_sockets(Listener("127.0.0.1:0"))
+    with bound:
+        bound.listen()
+        with socket.create_connection(bound.getsockname()):
+            accepted, _ = bound.accept()
+            with accepted:
+                assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15

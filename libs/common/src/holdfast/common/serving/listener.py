@@ -21,6 +21,7 @@ from holdfast.common.settings import PlaneSettings
 ListenProtocol = Literal["tcp", "tcp4", "tcp6", "unix"]
 
 SOCKET_MODE: Final = 0o660
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}  # A minute and a quarter.
 _FAMILIES: Final = {"tcp": socket.AF_UNSPEC, "tcp4": socket.AF_INET, "tcp6": socket.AF_INET6}
 
 
@@ -192,6 +193,7 @@ def _open_tcp(listener: Listener) -> list[socket.socket]:
             bound = socket.socket(family, kind, number)
             opened.append(bound)
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _find_the_dead(bound)
             if family == socket.AF_INET6:
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             bound.bind((address[0], port or _port_of(opened), *address[2:]))
@@ -200,6 +202,14 @@ def _open_tcp(listener: Listener) -> list[socket.socket]:
             bound.close()
         raise
     return opened
+
+
+def _find_the_dead(bound: socket.socket) -> None:
+    """Accepted sockets inherit it: a client whose machine is gone says nothing, and whoever waits for it would wait for ever."""
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if (option := getattr(socket, name, None)) is not None:
+            bound.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _port_of(opened: list[socket.socket]) -> int:
