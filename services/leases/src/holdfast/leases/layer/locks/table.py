@@ -119,6 +119,8 @@ class LockTable:
         known = session.enqueued.get(name)
         if known is not None and (known.holder is not None or known.waiter is not None):
             return Refused.ALREADY_ENQUEUED
+        if len(session.enqueued) > len(self._locks):
+            self._forget_lost(session)
         if lock.is_free:
             holder = self._grant(lock, session, ttl_s, now_s)
             session.enqueued[name] = holder.enqueued = Enqueued(ttl_s, holder)
@@ -224,6 +226,11 @@ class LockTable:
         if lock.first_end_s <= now_s:
             self._expire(lock, now_s)
         return lock
+
+    def _forget_lost(self, session: Session) -> None:
+        """Slots that were lost before their `wait`, of keys that are forgotten since: else they would pile up."""
+        for name in [name for name in session.enqueued if name not in self._locks]:
+            del session.enqueued[name]
 
     def _is_queue_full(self, lock: Lock) -> bool:
         return len(lock.waiters) >= self._limits.waiters_max > 0
