@@ -216,6 +216,37 @@ async def test_a_wait_begins_the_lease_anew_as_the_enqueue_asked_for_it() -> Non
         assert await client.ask("w", "job", "0") == f"ok {token} 20"
 
 
+async def test_a_wait_of_any_length_ends_with_the_grant() -> None:
+    async with lock_plane() as plane, plane.clients(2) as (holder, waiter):
+        token = await holder.lock("job")
+        await waiter.send(b"l\njob\n9223372036854775807 9223372036854775807\n")
+        while '"waiters":1' not in await holder.ask("stats"):
+            continue
+        assert await holder.ask("r", "job", token) == "ok"
+        assert (await waiter.line()).endswith(b" 9223372036854775807\n")
+
+
+@pytest.mark.parametrize("secret", [b"s3cret", b" s3cret\t", b"s3cret\r"])
+async def test_requests_behind_the_secret_are_served(secret: bytes) -> None:
+    async with lock_plane(tcp_auth_token="s3cret") as plane, plane.clients(2) as (client, piping):
+        await client.send(b"auth\n_\n" + secret + b"\nl\njob\n0\nauth\n_\ns3cret\nping\n_\n_\n")
+        assert await client.line() == b"ok\n"
+        assert (await client.line()).startswith(b"ok ")
+        assert await client.line() == b"error\n"
+        assert await client.line() == b"ok\n"
+        assert await whole(piping, b"auth\n\n" + secret + b"\nl\njob\n0\n") == b"ok\ntimeout\n"
+
+
+@pytest.mark.parametrize(
+    "first", [b"auth\n_\nS3CRET\n", b"auth\n_\n\n", b"ping\n_\n_\n", b"Auth\n_\ns3cret\n", b"x" * 257 + b"\n"]
+)
+async def test_requests_behind_anything_but_the_secret_are_not_served(first: bytes) -> None:
+    async with lock_plane(tcp_auth_token="s3cret") as plane, plane.clients(2) as (client, other):
+        assert await whole(client, first + b"l\njob\n0\nauth\n_\ns3cret\n") == b"error_auth\n"
+        assert await other.ask("auth", "_", "s3cret") == "ok"
+        assert await other.lock("job")
+
+
 async def test_lines_that_trickle_in_have_their_time_each() -> None:
     async with lock_plane(tcp_read_timeout_s=0.5) as plane, plane.clients(2) as (steady, trickling):
         for part in (b"l\n", b"key\n", b"0\n"):
