@@ -97,12 +97,17 @@ async def test_an_authenticated_connection_over_tls(tmp_path: Path) -> None:
     certificate.write_bytes(pem(issued))
     key.write_bytes(pem(private_key))
     secret.write_text(" s3cret\n")
-    async with lock_plane(tcp_tls_cert=certificate, tcp_tls_key=key, tcp_auth_token_file=secret) as plane:
+    files = {"tcp_tls_cert": certificate, "tcp_tls_key": key, "tcp_auth_token_file": secret}
+    async with lock_plane(**files, tcp_write_timeout_s=0.2) as plane:
         context = ssl.create_default_context(cadata=pem(authority.certificate).decode())
         context.check_hostname = False
         client = Client(*await asyncio.open_connection(plane.host, plane.port, ssl=context))
         assert await client.ask("auth", "_", "s3cret") == "ok"
         assert await client.lock("job")
+        await asyncio.sleep(0.4)  # What was written long ago holds up nothing.
+        await client.send(b"ping\n_\n_\n" * 2000)
+        for _ in range(2000):
+            assert await client.line() == b"ok\n"
         client.close()
 
 

@@ -91,7 +91,7 @@ class LockConnection(asyncio.Protocol):
             self._transport.abort()
             return
         # An answer is written before the next request is looked at.
-        self._transport.set_write_buffer_limits(0)
+        self._transport.set_write_buffer_limits(1, 0)
         self._reading_since_s = monotonic()
         self._watch_idleness(self._server.options.read_timeout_s)
 
