@@ -4,9 +4,11 @@ import asyncio
 import json
 import re
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import httpx
@@ -16,6 +18,7 @@ from holdfast.common.serving.process import listeners_of
 from holdfast.common.serving.server import PlaneServer, ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
+from tests.service.common.certificates import Authority, pem
 
 ANSWER_S_MAX = 10.0
 """For one that comes at once or at the end of a time of the test."""
@@ -99,11 +102,13 @@ class LockPlane:
         (address,) = server.addresses_of("tcp")
         assert isinstance(address, tuple), "it is no unix socket"
         self.host, self.port = address
+        self.tls: ssl.SSLContext | None = None
+        """Of clients, where the listener has a certificate."""
         (main,) = server.addresses
         self.url = f"http://{main[0]}:{main[1]}"
 
     async def connect(self) -> Client:
-        return Client(*await asyncio.open_connection(self.host, self.port))
+        return Client(*await asyncio.open_connection(self.host, self.port, ssl=self.tls))
 
     async def holders(self) -> float:
         """So many slots of keys that are at home here are held."""
@@ -194,3 +199,17 @@ async def _shares(one: LockPlane, two: LockPlane) -> bool:
             if not answer.startswith("ok ") or await right.ask("l", f"share-{number}", "0") != "timeout":
                 return False
         return min(await one.holders(), await two.holders()) > 0
+
+
+@asynccontextmanager
+async def tls_plane(folder: Path, **settings: Any) -> AsyncIterator[LockPlane]:
+    """As `lock_plane`, with a certificate."""
+    authority = Authority()
+    issued, private_key = authority.issue("locks")
+    files = {"tcp_tls_cert": folder / "cert.pem", "tcp_tls_key": folder / "key.pem"}
+    files["tcp_tls_cert"].write_bytes(pem(issued))
+    files["tcp_tls_key"].write_bytes(pem(private_key))
+    async with lock_plane(**files, **settings) as plane:
+        plane.tls = ssl.create_default_context(cadata=pem(authority.certificate).decode())
+        plane.tls.check_hostname = False
+        yield plane

@@ -1,14 +1,12 @@
 """Connections that end, stall, flood or lie: what the others see of it."""
 
 import asyncio
-import ssl
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.service.common.certificates import Authority, pem
-from tests.wire.dflockd.conftest import ANSWER_S_MAX, Client, LockPlane, lock_plane
+from tests.wire.dflockd.conftest import ANSWER_S_MAX, LockPlane, lock_plane, tls_plane
 
 
 async def waiting(plane: LockPlane, count: int) -> None:
@@ -91,24 +89,16 @@ async def test_a_listener_that_does_not_read_loses_signals_and_delays_no_one() -
 
 
 async def test_an_authenticated_connection_over_tls(tmp_path: Path) -> None:
-    authority = Authority()
-    issued, private_key = authority.issue("locks")
-    certificate, key, secret = tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "secret"
-    certificate.write_bytes(pem(issued))
-    key.write_bytes(pem(private_key))
+    secret = tmp_path / "secret"
     secret.write_text(" s3cret\n")
-    files = {"tcp_tls_cert": certificate, "tcp_tls_key": key, "tcp_auth_token_file": secret}
-    async with lock_plane(**files, tcp_write_timeout_s=0.2) as plane:
-        context = ssl.create_default_context(cadata=pem(authority.certificate).decode())
-        context.check_hostname = False
-        client = Client(*await asyncio.open_connection(plane.host, plane.port, ssl=context))
+    settings = {"tcp_auth_token_file": secret, "tcp_write_timeout_s": 0.2}
+    async with tls_plane(tmp_path, **settings) as plane, plane.clients(1) as (client,):
         assert await client.ask("auth", "_", "s3cret") == "ok"
         assert await client.lock("job")
         await asyncio.sleep(0.4)  # What was written long ago holds up nothing.
         await client.send(b"ping\n_\n_\n" * 2000)
         for _ in range(2000):
             assert await client.line() == b"ok\n"
-        client.close()
 
 
 async def test_what_is_asked_while_the_server_stops() -> None:

@@ -5,13 +5,15 @@ import random
 from collections import defaultdict
 from contextlib import AsyncExitStack
 from enum import Enum
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from holdfast.leases.layer.locks.records import Lock, Session
 from holdfast.leases.layer.locks.table import LockTable
 from tests.infra.lock_model import LockModel
-from tests.wire.dflockd.conftest import ANSWER_S_MAX, Client, LockPlane, lock_plane
+from tests.wire.dflockd.conftest import ANSWER_S_MAX, Client, LockPlane, lock_plane, tls_plane
 
 LIMITS = {"lock": 1, "pool": 2, "wide": 5}
 CLIENTS = 12
@@ -157,8 +159,9 @@ class Swarm:
         self.steady.close()
 
 
-async def swarm(seed: int, steps: int) -> None:
-    async with lock_plane(shutdown_timeout_s=0.1) as plane:
+async def swarm(seed: int, steps: int, tls: Path | None = None) -> None:
+    planes = lock_plane if tls is None else partial(tls_plane, tls)
+    async with planes(shutdown_timeout_s=0.1) as plane:
         clients = Swarm(plane, random.Random(seed))
         await clients.begin()
         for step in range(steps):
@@ -172,6 +175,10 @@ async def swarm(seed: int, steps: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 async def test_the_living_are_served_as_the_model_says(seed: int) -> None:
     await swarm(seed, 1500)
+
+
+async def test_the_living_are_served_over_tls_as_the_model_says(tmp_path: Path) -> None:
+    await swarm(15, 400, tmp_path)
 
 
 @pytest.mark.parametrize("rule", ["the first waits longest", "the dead keep what they hold"])
