@@ -53,6 +53,7 @@ def test_the_names_of_dflockds_environment_count_where_ours_are_not_set() -> Non
         "DFLOCKD_AUTO_RELEASE_ON_DISCONNECT": "no",
         "DFLOCKD_AUTH_TOKEN": "s3cret",
         "DFLOCKD_SHUTDOWN_TIMEOUT_S": "0",
+        "DFLOCKD_DEBUG": "yes",
         "HOLDFAST_TCP_MAX_LOCKS": "50",
     }
 
@@ -65,6 +66,7 @@ def test_the_names_of_dflockds_environment_count_where_ours_are_not_set() -> Non
     assert (plane.tcp_keys_max, plane.tcp_list_items_max) == (8, 9)
     assert (plane.tcp_read_timeout_s, plane.tcp_write_timeout_s) == (11, 0)
     assert plane.shutdown_timeout_s == 0
+    assert plane.log_level == "debug"
     assert plane.tcp_auto_release is False
     assert plane.tcp_auth_token is not None
     assert "s3cret" not in repr(plane)
@@ -113,6 +115,7 @@ def test_what_does_not_parse_in_dflockds_environment_is_ignored() -> None:
         "DFLOCKD_WRITE_TIMEOUT_S": "5s",
         "DFLOCKD_SHUTDOWN_TIMEOUT_S": "soon",
         "DFLOCKD_AUTO_RELEASE_ON_DISCONNECT": "maybe",
+        "DFLOCKD_DEBUG": "maybe",
     }
 
     assert settings_of(environ).model_dump() == settings_of().model_dump()

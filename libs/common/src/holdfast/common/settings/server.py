@@ -27,6 +27,12 @@ def _off_is_empty(value: object) -> object:
     return "" if value is False or value == "off" else value  # YAML reads a bare `off` as false.
 
 
+def _default_log_level() -> str:
+    """What dflockd's debug switch says, where nothing else does."""
+    debug = surroundings.get().environ.get("DFLOCKD_DEBUG", "")
+    return "debug" if debug.lower() in ("1", "yes", "true") else "info"
+
+
 def _check_listen(text: str) -> str:
     if text:
         parse_host_port(text)
@@ -84,7 +90,12 @@ class ServerFields(SettingsGroup):
         pattern=r"^[a-z0-9._-]{1,128}$",
     )
     log_level: Literal["trace", "debug", "info", "warn", "error", "none"] = setting(
-        _SERVER, "log-level", "info", "Least level of the lines written to stderr."
+        _SERVER,
+        "log-level",
+        None,
+        "Least level of the lines written to stderr.",
+        default_factory=_default_log_level,
+        default_text="info",
     )
     config: ExpandedPath | None = setting(
         _SERVER, "config", None, "Config file (YAML).", short="c", in_file=False
