@@ -3,7 +3,8 @@
 import asyncio
 import random
 from collections import defaultdict
-from contextlib import AsyncExitStack
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ CLIENTS = 12
 TTL_S = 300
 NOW_S = 0.0
 """No lease ends while this runs."""
+OpenPlane = Callable[..., AbstractAsyncContextManager[LockPlane]]
 
 
 class End(Enum):
@@ -159,9 +161,8 @@ class Swarm:
         self.steady.close()
 
 
-async def swarm(seed: int, steps: int, tls: Path | None = None) -> None:
-    planes = lock_plane if tls is None else partial(tls_plane, tls)
-    async with planes(shutdown_timeout_s=0.1) as plane:
+async def swarm(seed: int, steps: int, opened: OpenPlane = lock_plane) -> None:
+    async with opened(shutdown_timeout_s=0.1) as plane:
         clients = Swarm(plane, random.Random(seed))
         await clients.begin()
         for step in range(steps):
@@ -178,7 +179,12 @@ async def test_the_living_are_served_as_the_model_says(seed: int) -> None:
 
 
 async def test_the_living_are_served_over_tls_as_the_model_says(tmp_path: Path) -> None:
-    await swarm(15, 400, tmp_path)
+    await swarm(15, 400, partial(tls_plane, tmp_path))
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_the_living_are_served_by_durable_locks_as_the_model_says(tmp_path: Path, seed: int) -> None:
+    await swarm(seed, 500, partial(lock_plane, store=f"disk://{tmp_path}/store", tcp_durable=True))
 
 
 @pytest.mark.parametrize("rule", ["the first waits longest", "the dead keep what they hold"])
