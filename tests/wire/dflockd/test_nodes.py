@@ -73,6 +73,29 @@ async def test_values_are_the_same_at_every_node(postgres_url: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("is_durable", [False, True])
+async def test_a_client_that_ends_its_side_is_answered_wherever_its_keys_are(
+    postgres_url: str, is_durable: bool
+) -> None:
+    """And waits for nothing there."""
+    async with lock_pair(postgres_url, tcp_durable=is_durable) as pair:
+        plane = pair.planes[0]
+        for number in range(6):
+            async with plane.clients(4) as (piping, holder, waiting, next_one):
+                asked = f"l\nkey-{number}\n10\nn\nkey-{number}\nx\nstats\n_\n\n"
+                await piping.send(asked.encode())
+                piping.end()
+                granted, refused, stats, rest = (await piping.rest()).split(b"\n")
+                assert (granted[:3], refused, stats[:4], rest) == (b"ok ", b"error", b"ok {", b"")
+                token = await holder.lock(f"key-{number}", "10")
+                await waiting.send(f"l\nkey-{number}\n30\n".encode())
+                waiting.end()
+                assert await waiting.rest() in (b"", b"timeout\n")
+                await next_one.send(f"l\nkey-{number}\n30\n".encode())
+                assert await holder.ask("r", f"key-{number}", token) == "ok"
+                assert (await next_one.line()).startswith(b"ok ")
+
+
 async def test_a_limit_counts_at_each_node(postgres_url: str) -> None:
     async with lock_pair(postgres_url, tcp_locks_max=20) as pair, pair.clients(1) as (client,):
         taken = [await client.ask("l", f"job-{number}", "0") for number in range(60)]

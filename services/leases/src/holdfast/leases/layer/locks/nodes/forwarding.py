@@ -43,7 +43,8 @@ class ForwardingLockService(LockService):
         if isinstance(home, LockService):
             return home.acquire(session, key, limit, ttl_s, timeout_s, tell)
         told = partial(self._granted, session, key, home, tell)
-        return self._far(home, "acquire", session, key, limit, ttl_s, timeout_s, tell=told, is_waiting=True)
+        fields = (session, key, limit, ttl_s, timeout_s)
+        return self._far(home, "acquire", *fields, tell=told, is_waiting=timeout_s > 0)
 
     def enqueue(self, session: Session, key: bytes, limit: int, ttl_s: int, tell: Tell) -> Outcome | Pending:
         home = self._home(key)
@@ -57,7 +58,7 @@ class ForwardingLockService(LockService):
         if isinstance(home, LockService):
             return home.wait(session, key, timeout_s, tell)
         told = partial(self._waited, session, key, home, tell)
-        return self._far(home, "wait", session, key, timeout_s, tell=told, is_waiting=True)
+        return self._far(home, "wait", session, key, timeout_s, tell=told, is_waiting=timeout_s > 0)
 
     def release(self, session: Session, key: bytes, token: bytes, tell: Tell) -> Outcome | Pending:
         home = self._home(key)

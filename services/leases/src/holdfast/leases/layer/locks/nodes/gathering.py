@@ -18,6 +18,10 @@ class Gathering(Pending):
         self._missing = 0
         self._tell = tell
 
+    @property
+    def waits(self) -> bool:
+        return False
+
     def begun(self, calls: Sequence[Outcome | Pending]) -> Outcome | Pending:
         """The whole if nobody is asked."""
         self._missing = sum(1 for call in calls if isinstance(call, Pending))

@@ -17,6 +17,8 @@ from holdfast.leases.layer.locks.records import Outcome, Pending, Refused, Sessi
 
 CONNECT_S_MAX: Final = 5.0
 CALLS_MAX: Final = 100_000
+HURRY_S: Final = 0.25
+"""For the answer to a client that has ended its side, if it need not wait for it."""
 
 
 class Owner(Protocol):
@@ -42,6 +44,15 @@ class RemoteCall(Pending):
         self.tell = tell
         self.is_waiting = is_waiting
         """It may take as long as its client is ready to wait."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it does, only the other node knows."""
+        return False
+
+    def hurry(self) -> None:
+        if self.is_waiting:
+            asyncio.get_running_loop().call_later(HURRY_S, self.link.give_up, self)
 
 
 class NodeLink:
@@ -99,6 +110,12 @@ class NodeLink:
     def cancel(self, call: RemoteCall) -> None:
         if self._calls.pop(call.number, None) is not None:
             self.say("cancel", call.number)
+
+    def give_up(self, call: RemoteCall) -> None:
+        """Its client waits no longer."""
+        if call.number in self._calls:
+            self.cancel(call)
+            call.tell(Refused.TIMEOUT)
 
     def refuse_waiting(self) -> None:
         """Nobody waits any more."""
