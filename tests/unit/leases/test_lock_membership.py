@@ -221,9 +221,9 @@ def _never_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
 def _home_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     join = Membership._join
 
-    def at_once(self: Membership, tx: Any, slack_ms: int) -> int:
+    def at_once(self: Membership, now_ms: int, slack_ms: int, tx: Transaction) -> None:
         self._join_ms = -slack_ms - 2 * membership.GUARD_MS
-        return join(self, tx, slack_ms)
+        join(self, now_ms, slack_ms, tx)
 
     monkeypatch.setattr(Membership, "_join", at_once)
 

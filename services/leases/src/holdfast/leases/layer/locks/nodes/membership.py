@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from holdfast.common.errors import HoldfastError
@@ -127,16 +128,16 @@ class Membership:
         slack_ms = _ANNOUNCE_MS
         self._is_announced = False
         while True:
-            begun_ms = await self._store.transact(lambda tx, ms=slack_ms: self._join(tx, ms), attempts_max=50)  # type: ignore[misc]
+            begun_ms = self._store.clock.now_ms()
+            await self._store.transact(partial(self._join, begun_ms, slack_ms), attempts_max=50)
             if self._store.clock.now_ms() - begun_ms <= slack_ms:
                 break
             slack_ms *= 2
         self._is_announced = True
         await self._read()
 
-    def _join(self, tx: Transaction, slack_ms: int) -> int:
-        """When it was announced. Others can't come or go unnoticed meanwhile: the whole range is expected."""
-        now_ms = self._store.clock.now_ms()
+    def _join(self, now_ms: int, slack_ms: int, tx: Transaction) -> None:
+        """Others can't come or go unnoticed meanwhile: the whole range is expected."""
         start, end = NODES.bounds(NODE)
         rows = [NODES.row(record) for record in tx.range(start, end, limit=NODES_MAX, expected=True)]
         members = [member_of(row) for row in rows if row.parts[-1] != self.id]
@@ -147,16 +148,17 @@ class Membership:
         wait_ms = -GUARD_MS if is_alone else self._join_ms + slack_ms + 2 * GUARD_MS
         serves_from_ms = now_ms + wait_ms
         NODES.put(tx, self._message(serves_from_ms, now_ms), NODE, self.id)
-        return now_ms
 
     async def _renew(self) -> None:
         """For as long again, if nobody has taken its place; else as a newcomer."""
+
+        now_ms = self._store.clock.now_ms()
 
         def renew(tx: Transaction) -> bool:
             mine = NODES.get(tx, NODE, self.id)
             if mine is None:
                 return False
-            NODES.put(tx, self._message(mine.serves_from_ms, self._store.clock.now_ms()), NODE, self.id)
+            NODES.put(tx, self._message(mine.serves_from_ms, now_ms), NODE, self.id)
             return True
 
         if not self._is_announced or not await self._store.transact(renew):
@@ -174,14 +176,15 @@ class Membership:
 
     async def _remove_ended(self) -> None:
         """Take the place of those that were not heard of."""
-        ended = [member.id for member in self.others if member.ends_at_ms <= self._store.clock.now_ms()]
+        now_ms = self._store.clock.now_ms()
+        ended = [member.id for member in self.others if member.ends_at_ms <= now_ms]
         if not ended:
             return
 
         def remove(tx: Transaction) -> None:
             for name in ended:
                 found = NODES.get(tx, NODE, name)
-                if found is not None and found.ends_at_ms <= self._store.clock.now_ms():
+                if found is not None and found.ends_at_ms <= now_ms:
                     NODES.delete(tx, NODE, name)
 
         await self._store.transact(remove)
