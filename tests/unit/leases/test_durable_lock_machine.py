@@ -75,10 +75,19 @@ class DurableLockMachine(RuleBasedStateMachine):
         self.gate.is_holding = False
         self.gate.let(succeed=True)
         self.loop.run_until_complete(self.running.__aexit__(None, None, None))
-        for task in asyncio.all_tasks(self.loop):
-            task.cancel()
-        self.loop.run_until_complete(asyncio.sleep(0))
+        self.end_tasks()
         self.loop.close()
+
+    def end_tasks(self) -> None:
+        """Whatever is under way ends; none is left to be destroyed some time later."""
+
+        async def ended() -> None:
+            while tasks := asyncio.all_tasks(self.loop) - {asyncio.current_task(self.loop)}:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+        self.loop.run_until_complete(ended())
 
     def do(self, step: Callable[[], object] = lambda: None) -> None:
         """Do it on the loop, and whatever follows from it."""
@@ -245,9 +254,7 @@ class DurableLockMachine(RuleBasedStateMachine):
         self.gate.is_dead = True
         self.gate.waiting.clear()
         self.lives += 1
-        for task in asyncio.all_tasks(self.loop):
-            task.cancel()
-        self.loop.run_until_complete(asyncio.sleep(0))
+        self.end_tasks()
         self.loop.run_until_complete(self.running.__aexit__(None, None, None))
         for one in self.held:
             one.client = -1
