@@ -23,7 +23,7 @@ from tests.wire.lockd.asgi_cases import ASGI_CASES
 # What runs always; the rest of these ways is for `make test-all`. Through a gateway goes a waiting and a plain kind of
 # route, to two nodes what waits for leases and what streams; over plain ASGI one case for each route (`asgi_cases`).
 ALWAYS = {
-    "gateway": ["test_leases", "test_coordinators", "test_keepalive_batch"],
+    "gateway": ["test_leases", "test_coordinators", "test_keepalive_batch", "test_locks", "test_signals"],
     "asgi": ["test_queue_streams"],
     "nodes": ["test_leases", "test_queue_streams", "test_queue_sending"],
     "split": ["test_queue_sending"],
