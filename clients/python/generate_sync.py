@@ -47,6 +47,9 @@ PHRASES: Final = {
     "When the lease is lost, the handler is cancelled.": (
         "A thread can't be cancelled: a long handler should look at `session.lost`."
     ),
+    "When the lock is lost, a call that runs is cancelled, and LeaseLost raised.": (
+        "A thread can't be cancelled: when the lock is lost, LeaseLost is raised at the end of the call."
+    ),
     "task": "thread",
     "tasks": "threads",
 }
