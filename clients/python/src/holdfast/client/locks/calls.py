@@ -10,7 +10,7 @@ from holdfast.client.locks.claim import LockClaim
 from holdfast.client.locks.view import LockView
 from holdfast.client.options import ClientOptions
 from holdfast.client.queue.opening import Opening
-from holdfast.client.wire.call import Call
+from holdfast.client.wire.call import Call, Members
 from holdfast.client.wire.flow import Channel, Flow
 from holdfast.client.wire.patience import patiently
 from holdfast.client.wire.retry import RETRIES_DEFAULT
@@ -92,12 +92,21 @@ class LockCalls:
         members = (yield from self.channel.send(call)).expect(200).members()
         return LockPage(tuple(LockView.read(one) for one in members.items("locks")), members.text("cursor"))
 
+    def release(self, key: str, token: str) -> Flow[None]:
+        call = request.release(key=key, token=token, correlation_id=self.correlation_id())
+        (yield from self.channel.send(call)).expect(200)
+
     def force(self, view: LockView) -> Flow[int]:
         """Free the slots that were seen, and none that was granted later; how many were still held."""
         if not view.holders:
             return 0
         last = max(holder.fencing_token for holder in view.holders)
-        call = request.force(key=view.key, fencing_token=last, correlation_id=self.correlation_id())
+        call = request.force(
+            key=view.key,
+            key_base64=Members(view.raw).text("key_base64"),
+            fencing_token=last,
+            correlation_id=self.correlation_id(),
+        )
         answer = yield from self.channel.send(call)
         return answer.expect(200).members().number("released")
 

@@ -55,9 +55,10 @@ def release(*, key: str, token: str, correlation_id: str) -> Call:
     return _json_call("/v1/locks/release", {"key": key, "token": token}, correlation_id)
 
 
-def force(*, key: str, fencing_token: int, correlation_id: str) -> Call:
-    """Bound to what was seen, so that it may arrive twice."""
-    members = {"key": key, "force": True, "fencing_token": fencing_token}
+def force(*, key: str, key_base64: str, fencing_token: int, correlation_id: str) -> Call:
+    """Bound to what was seen, so that it may arrive twice. A key that is no text has a spelling in base64."""
+    named = {"key_base64": key_base64} if key_base64 else {"key": key}
+    members = {**named, "force": True, "fencing_token": fencing_token}
     call = _json_call("/v1/locks/release", members, correlation_id)
     call.is_idempotent = True
     return call

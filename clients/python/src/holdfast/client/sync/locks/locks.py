@@ -60,6 +60,10 @@ class Locks:
         """One key; None if nobody used it lately."""
         return self._transport.run(self._calls.describe(key))
 
+    def release(self, key: str, token: str) -> None:
+        """End a lock that another process has taken, by its token; LeaseLost if it holds nothing."""
+        self._transport.run(self._calls.release(key, token))
+
     def force(self, view: LockView) -> int:
         """Free the slots that this view shows, whoever holds them; how many were still held.
 
