@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 PACKAGE: Final = Path(__file__).parent / "src" / "holdfast" / "client"
-BY_HAND: Final = frozenset({"__init__.py", "concurrency.py", "pool.py", "renewer.py"})
+BY_HAND: Final = frozenset({"__init__.py", "concurrency.py", "pool.py", "renewer.py", "tcp/connection.py"})
 
 KEYWORDS: Final = frozenset({"async", "await"})
 NAMES: Final = {
