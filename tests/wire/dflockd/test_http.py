@@ -23,9 +23,9 @@ from tests.wire.lockd.queue_wire import raw
 from tests.wire.lockd.test_leases import refusal
 
 
-@pytest.fixture
-async def both() -> AsyncIterator[tuple[LockPlane, Wire]]:
-    async with lock_plane() as plane:
+@pytest.fixture(params=[False, True], ids=["memory", "durable"])
+async def both(request: pytest.FixtureRequest) -> AsyncIterator[tuple[LockPlane, Wire]]:
+    async with lock_plane(tcp_durable=request.param) as plane:
         address = plane.server.addresses[0]
         assert isinstance(address, tuple)
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{address[1]}", timeout=20) as client:
@@ -132,3 +132,17 @@ async def test_a_server_that_stops_ends_waits_and_streams_in_good_order(both: tu
         assert head.startswith(b"HTTP/1.1 503 ")
         assert told["error"] == "shutdown_draining"
         assert await heard.has_ended()
+
+
+async def test_a_ticket_whose_client_hangs_up_gives_its_place_and_slot_back(
+    both: tuple[LockPlane, Wire],
+) -> None:
+    _, wire = both
+    grant = await take(wire, "ticket")
+    ticket = (await wire.post("/v1/locks/enqueue", {"key": "ticket"})).json()["ticket"]
+    async with raw(wire, asking("/v1/locks/wait", key="ticket", ticket=ticket, wait_seconds=600)):
+        await until_waiting(wire, "ticket", 1)
+    await until_waiting(wire, "ticket", 0)
+
+    await release(wire, grant)
+    await release(wire, await take(wire, "ticket"))

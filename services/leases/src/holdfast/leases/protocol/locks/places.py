@@ -73,8 +73,8 @@ class Place:
         )
 
     def give_back(self, grant: Grant) -> None:
-        """Its client was not told of it."""
-        self._service.release(self._session, self.wanted.key, grant.token, _ignore)
+        """Its client was not told of it. The release is not the client's own, whose session may be over."""
+        self._service.release(self._service.begin_session(), self.wanted.key, grant.token, _ignore)
 
     def leave(self) -> None:
         """Its client does not come back: out of the queue, and out of the slot that it became."""
