@@ -53,11 +53,11 @@ class Signals:
         head = await self._answer.head()
         assert head.startswith(b"HTTP/1.1 200 OK\r\n"), head
         assert b"content-type: text/event-stream" in head.lower()
-        assert await self._block() == ": listening"
+        assert await self.block() == ": listening"
 
     async def next(self) -> dict[str, Any]:
         """The next signal; heartbeats do not count."""
-        while (block := await self._block()).startswith(":"):
+        while (block := await self.block()).startswith(":"):
             pass
         _, event, data = block.split("\n")
         assert event == "event: signal"
@@ -68,7 +68,8 @@ class Signals:
         """In good order."""
         return await self._answer.chunk() == b""
 
-    async def _block(self) -> str:
+    async def block(self) -> str:
+        """The next event or comment."""
         while b"\n\n" not in self._text:
             chunk = await self._answer.chunk()
             assert chunk, "the stream ended"

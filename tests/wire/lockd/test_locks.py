@@ -249,7 +249,7 @@ async def test_what_a_lock_cannot_be_is_refused(
     ],
 )
 async def test_a_page_that_is_none_is_refused(
-    wire: Wire, query: dict[str, str], refused: tuple[int, str]
+    wire: Wire, query: dict[str, Any], refused: tuple[int, str]
 ) -> None:
     assert refusal(await wire.get("/v1/locks", **query)) == refused
 
@@ -270,3 +270,17 @@ async def test_holders_waiters_and_channels_are_counted(wire: Wire) -> None:
     assert "holdfast_lock_waiters 1" in metrics
     assert "holdfast_signal_channels 0" in metrics
     waiting.cancel()
+
+
+async def test_the_address_is_that_of_the_connection_to_the_process_that_has_the_lock(wire: Wire) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", wire.port)
+    try:
+        writer.write(asking(ACQUIRE, key="where"))
+        await reader.readuntil(b"\r\n\r\n")
+        host, port = writer.get_extra_info("sockname")[:2]
+        (holder,) = (await shown(wire, "where"))["holders"]
+    finally:
+        writer.close()
+
+    assert holder["address"].startswith("127.0.0.1:")
+    assert (holder["address"] == f"{host}:{port}") is not wire.is_behind_a_gateway

@@ -2,9 +2,11 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
+from holdfast.leases.protocol.locks import signals as signal_routes
 from holdfast.leases.protocol.locks.signals import PUSHES_MAX, Inbox
 from tests.wire.lockd.conftest import Wire
 from tests.wire.lockd.lock_wire import POLL_S, delivered, listening
@@ -72,7 +74,7 @@ async def test_what_a_signal_cannot_be_is_refused(wire: Wire, body: dict[str, st
 @pytest.mark.parametrize(
     "query", [{}, {"pattern": "a.>.b"}, {"pattern": "a b"}, {"pattern": "a", "group": "g h"}]
 )
-async def test_what_a_pattern_cannot_be_is_refused(wire: Wire, query: dict[str, str]) -> None:
+async def test_what_a_pattern_cannot_be_is_refused(wire: Wire, query: dict[str, Any]) -> None:
     assert refusal(await wire.get("/v1/signals", **query)) == (400, "invalid_signal")
 
 
@@ -84,3 +86,11 @@ def test_a_reader_that_is_too_slow_loses_signals_and_the_sender_is_told() -> Non
     assert taken == [True] * PUSHES_MAX + [False] * 2
     assert inbox.take().count(b"event: signal") == PUSHES_MAX
     assert inbox.push(b"c", b"next")
+
+
+async def test_a_silent_stream_shows_that_it_lives(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert signal_routes.HEARTBEAT_S == 15
+    monkeypatch.setattr(signal_routes, "HEARTBEAT_S", 0.01)
+
+    async with listening(wire, "pattern=silent") as heard:
+        assert [await heard.block() for _ in range(2)] == [": alive", ": alive"]

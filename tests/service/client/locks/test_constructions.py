@@ -6,9 +6,13 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from holdfast.client import AsyncClient, Client, LeaseHeld
+from holdfast.client import AsyncClient, Client, LeaseHeld, RequestRefused
 from holdfast.client.aio.locks.election import Election
 from holdfast.client.aio.locks.lock import HeldLock
+from holdfast.client.aio.locks.read_write import ReadWriteLock
+from holdfast.client.locks.calls import WantedLock
+from holdfast.client.locks.meeting import READERS_MAX_DEFAULT
+from holdfast.client.wire.hang_up import hang_up
 from tests.service.client.locks.conftest import Plane, started
 from tests.service.client.locks.test_locks import POLL_S, WAIT_S, free, until_waiting
 
@@ -33,6 +37,21 @@ async def test_signals_are_heard_by_those_who_listen(async_client: AsyncClient) 
 
         assert (await first).payload == "4711"
         assert (await anext(heard)).channel == "orders.old"
+
+
+async def test_a_stream_of_signals_that_breaks_off_is_opened_again(async_client: AsyncClient) -> None:
+    async with async_client.signals("again") as signals:
+        reading = asyncio.ensure_future(anext(aiter(signals)))
+        async with asyncio.timeout(WAIT_S):
+            await signals.opened.wait()
+        assert signals._socket is not None  # As a network that breaks.
+        hang_up(signals._socket)
+
+        while not reading.done():  # What is sent meanwhile is lost.
+            await async_client.signal("again", "x")
+            await asyncio.sleep(POLL_S)
+
+        assert (await reading).payload == "x"
 
 
 def test_the_blocking_twin_hears_signals(client: Client) -> None:
@@ -117,6 +136,39 @@ async def test_readers_and_writers_never_meet_and_never_stand_still(plane: Plane
             await asyncio.gather(*work_of)
 
     assert most_readers > 1
+
+
+async def test_a_writer_takes_every_slot_of_the_readers_once(async_client: AsyncClient) -> None:
+    asked: list[str] = []
+
+    async def acquire(wanted: WantedLock) -> HeldLock:
+        asked.append(wanted.key)
+        return await async_client.locks.acquire(wanted)
+
+    channel = async_client._channel
+    lock = ReadWriteLock(acquire, channel, "rw-count", readers_max=3, ttl_s=30, owner="")
+    async with lock.write():
+        view = await async_client.locks.describe("rw-count.readers")
+
+    assert asked == ["rw-count.gate", *["rw-count.readers"] * 3]
+    assert view is not None
+    assert (view.limit, view.held) == (3, 0)
+
+
+async def test_sixteen_read_at_once_if_nothing_is_said(async_client: AsyncClient) -> None:
+    async with async_client.rwlock("rw-default").read():
+        view = await async_client.locks.describe("rw-default.readers")
+
+    assert view is not None
+    assert view.limit == READERS_MAX_DEFAULT == 16
+
+
+async def test_all_users_of_a_read_write_lock_name_the_same_number(async_client: AsyncClient) -> None:
+    async with async_client.rwlock("rw-number", readers_max=2).read():
+        pass
+
+    with pytest.raises(RequestRefused, match="limit_mismatch"):
+        await async_client.rwlock("rw-number", readers_max=3).read()
 
 
 async def test_a_writer_that_gives_up_leaves_nothing_behind(async_client: AsyncClient) -> None:

@@ -103,7 +103,8 @@ class SignalReader:
 
 
 def _signal_of(block: bytes) -> Signal | None:
-    lines = dict(line.partition(b": ")[::2] for line in block.split(b"\n"))
+    parts = [line.partition(b": ") for line in block.split(b"\n")]
+    lines = {name: value for name, _, value in parts}
     if lines.get(b"event") != b"signal":
         return None
     try:
