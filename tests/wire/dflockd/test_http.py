@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
@@ -75,8 +76,8 @@ async def test_a_key_that_is_no_text_is_shown_and_freed(both: tuple[LockPlane, W
         assert (await shown_raw(wire, "raw-%FF"))["held"] == 0
 
 
-async def shown_raw(wire: Wire, key: str) -> dict[str, str]:
-    members: dict[str, str] = (await wire.request("GET", f"/v1/locks/describe?key={key}")).json()
+async def shown_raw(wire: Wire, key: str) -> dict[str, Any]:
+    members: dict[str, Any] = (await wire.request("GET", f"/v1/locks/describe?key={key}")).json()
     return members
 
 
