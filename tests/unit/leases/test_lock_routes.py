@@ -1,5 +1,6 @@
 """What the routes of locks give away and take back, with a clock of the test."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +10,17 @@ import pytest
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.message import Answer, Request
 from holdfast.common.serving.drain import Drain
+from holdfast.leases.layer.locks.records import Session
 from holdfast.leases.layer.locks.service import LockOptions, LockService
 from holdfast.leases.layer.locks.table import TableLimits
 from holdfast.leases.protocol.locks import places
 from holdfast.leases.protocol.locks.routes import LockRoutes
-from holdfast.leases.protocol.locks.schemas import AcquireLockRequest, EnqueueRequest, WaitRequest
+from holdfast.leases.protocol.locks.schemas import (
+    AcquireLockRequest,
+    EnqueueRequest,
+    ReleaseLockRequest,
+    WaitRequest,
+)
 from holdfast.leases.protocol.locks.withdrawal import GrantedLock, WithdrawLockRequest
 
 TTL_S = 30
@@ -177,3 +184,39 @@ async def test_nobody_waits_at_a_server_that_stops(routes: LockRoutes) -> None:
         await routes.acquire(request(), AcquireLockRequest(key="k", wait_seconds=60))
 
     assert (refused.value.code, refused.value.status) == ("lock_unavailable", 503)
+
+
+async def test_a_session_ends_with_its_hold_and_not_before(routes: LockRoutes) -> None:
+    service = routes.service
+    ended: list[int] = []
+    end_session = service.end_session
+
+    def end(session: Session, *, keeps_leases: bool = False) -> None:
+        ended.append(session.number)
+        end_session(session, keeps_leases=keeps_leases)
+
+    service.end_session = end  # type: ignore[method-assign]  # It is looked at, not replaced.
+    token = members(await acquire(routes))["token"]
+    with pytest.raises(HoldfastError):
+        await acquire(routes)
+    assert ended == [2]
+
+    await routes.release(request(), ReleaseLockRequest(key="k", token=token))
+
+    assert ended == [2, 1]
+
+
+async def test_a_session_whose_lock_ends_by_time_is_found(
+    routes: LockRoutes, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "_LOOK_LATER_S", -TTL_S)  # Looks at once.
+    await acquire(routes)
+    holdings = routes._holdings
+    await asyncio.sleep(0.01)
+    assert len(holdings) == 1
+
+    clock.now_s += TTL_S + 1
+    routes.service.sweep()
+    async with asyncio.timeout(10):
+        while len(holdings):  # noqa: ASYNC110  # The timer tells nobody.
+            await asyncio.sleep(0.01)

@@ -52,7 +52,7 @@ class ListingRoutes:
 
     async def page(self, request: Request, body: None) -> Answer:
         limit, after = _limit(request.query("limit")), _after(request.query("cursor"))
-        found = self.service.list(queried(request, "prefix"), limit + 1, after)
+        found = await self.service.list_everywhere(queried(request, "prefix"), limit + 1, after)
         shown = found[:limit]
         answer = {
             "locks": [told(view, SHOWN_OF_LISTED) for view in shown],
@@ -61,7 +61,7 @@ class ListingRoutes:
         return json_answer(answer)
 
     async def describe(self, request: Request, body: None) -> Answer:
-        view = self.service.describe(checked_key(queried(request, "key")))
+        view = await self.service.describe_everywhere(checked_key(queried(request, "key")))
         if view is None:
             raise LockNotFound("nobody used this key lately")
         return json_answer(told(view, SHOWN_OF_ONE))

@@ -17,7 +17,9 @@ from holdfast.leases.protocol.locks.names import labelled
 
 TICKETS_MAX: Final = 10_000
 """Places in queues that nobody waits for at this moment."""
-_TICKET_S_MAX: Final = 1e9
+_TIMER_S_MAX: Final = 1e9
+_LOOK_LATER_S: Final = 1.0
+"""After the end of a lease, so that it is over by all means."""
 _FENCING_DIGITS: Final = 16
 
 
@@ -36,14 +38,82 @@ def fencing_token_of(token: bytes) -> int:
     return int(token[:_FENCING_DIGITS], 16)
 
 
+class Holdings:
+    """What was granted over HTTP, by its token. No connection ends its session, so that is done when nobody holds it any more."""
+
+    def __init__(self, service: LockService) -> None:
+        self._service = service
+        self._kept: dict[bytes, tuple[Session, bytes, asyncio.TimerHandle]] = {}
+        self._nobody = Session(0)
+        """Of requests about what another process has granted."""
+        self._looks: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def keep(self, session: Session, key: bytes, grant: Grant) -> None:
+        self._kept[grant.token] = session, key, self._look_in(grant.token, grant.ttl_s)
+
+    def session_of(self, token: bytes) -> Session:
+        kept = self._kept.get(token)
+        return self._nobody if kept is None else kept[0]
+
+    def ended(self, token: bytes) -> None:
+        """It was released, or its lease is over."""
+        kept = self._kept.pop(token, None)
+        if kept is not None:
+            kept[2].cancel()
+            self._service.end_session(kept[0], keeps_leases=True)
+
+    async def release(self, key: bytes, token: bytes) -> Outcome:
+        session = self.session_of(token)
+        outcome = await outcome_of(lambda tell: self._service.release(session, key, token, tell))
+        if not isinstance(outcome, Refused):
+            self.ended(token)
+        return outcome
+
+    def give_back(self, key: bytes, token: bytes) -> None:
+        """The same for a callback: its client was not told of it."""
+
+        def told(outcome: Outcome) -> None:
+            self.ended(token)
+
+        found = self._service.release(self.session_of(token), key, token, told)
+        if not isinstance(found, Pending):
+            told(found)
+
+    def _look_in(self, token: bytes, seconds: float) -> asyncio.TimerHandle:
+        loop = asyncio.get_running_loop()
+        return loop.call_later(min(seconds + _LOOK_LATER_S, _TIMER_S_MAX), self._look, token)
+
+    def _look(self, token: bytes) -> None:
+        task = asyncio.get_running_loop().create_task(self._end_if_over(token), name="locks.look")
+        self._looks.add(task)
+        task.add_done_callback(self._looks.discard)
+
+    async def _end_if_over(self, token: bytes) -> None:
+        """Whoever renews it may do that at any process."""
+        kept = self._kept.get(token)
+        if kept is None:
+            return
+        view = await self._service.describe_everywhere(kept[1])
+        holders = () if view is None else view.holders
+        left_s = next((holder.ends_in_s for holder in holders if holder.token == token), None)
+        if left_s is None:
+            self.ended(token)
+        elif token in self._kept:
+            self._kept[token] = kept[0], kept[1], self._look_in(token, left_s)
+
+
 class Place:
     """The request of one client: what it was granted, or its place in the queue."""
 
-    __slots__ = ("_service", "_session", "wanted")
+    __slots__ = ("_holdings", "_service", "_session", "wanted")
 
-    def __init__(self, service: LockService, wanted: Wanted) -> None:
+    def __init__(self, service: LockService, holdings: Holdings, wanted: Wanted) -> None:
         self.wanted = wanted
         self._service = service
+        self._holdings = holdings
         self._session: Session = service.begin_session(labelled(wanted.owner, wanted.address))
 
     async def acquire(self, wait_s: int) -> Grant:
@@ -55,8 +125,9 @@ class Place:
             )
         )
         if outcome is Refused.TIMEOUT and not wait_s:
+            self.leave()
             raise lock_held()
-        return _granted(outcome)
+        return self._granted(outcome)
 
     async def enqueue(self) -> Grant | None:
         """A slot at once; None: a place in the queue."""
@@ -64,21 +135,28 @@ class Place:
         outcome = await self._outcome(
             lambda tell: self._service.enqueue(self._session, wanted.key, wanted.limit, wanted.ttl_s, tell)
         )
-        return None if outcome is None else _granted(outcome)
+        return None if outcome is None else self._granted(outcome)
 
     async def wait(self, wait_s: int) -> Grant:
         """The slot of the place that `enqueue` took; however it ends, the place is gone."""
-        return _granted(
+        return self._granted(
             await self._outcome(lambda tell: self._service.wait(self._session, self.wanted.key, wait_s, tell))
         )
 
     def give_back(self, grant: Grant) -> None:
-        """Its client was not told of it. The release is not the client's own, whose session may be over."""
-        self._service.release(self._service.begin_session(), self.wanted.key, grant.token, _ignore)
+        """Its client was not told of it."""
+        self._holdings.give_back(self.wanted.key, grant.token)
 
     def leave(self) -> None:
         """Its client does not come back: out of the queue, and out of the slot that it became."""
         self._service.end_session(self._session)
+
+    def _granted(self, outcome: Outcome) -> Grant:
+        if isinstance(outcome, Grant):
+            self._holdings.keep(self._session, self.wanted.key, outcome)
+            return outcome
+        self.leave()
+        raise refusal(outcome if isinstance(outcome, Refused) else Refused.UNAVAILABLE)
 
     async def _outcome(self, begin: Callable[[Tell], Outcome | Pending]) -> Outcome:
         """What a request comes to; whoever stops waiting for that keeps nothing of it."""
@@ -91,9 +169,12 @@ class Place:
         except asyncio.CancelledError:
             if not coming.done():
                 self._service.cancel(found)
+                self.leave()
             elif isinstance(grant := coming.result(), Grant):
+                self._granted(grant)
                 self.give_back(grant)
-            self.leave()
+            else:
+                self.leave()
             raise
         return coming.result()
 
@@ -115,7 +196,7 @@ class Tickets:
         """A ticket for it, which lasts as long as the lease that is asked for."""
         ticket = secrets.token_hex(16)
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(min(place.wanted.ttl_s, _TICKET_S_MAX), self.drop, ticket)
+        timer = loop.call_later(min(place.wanted.ttl_s, _TIMER_S_MAX), self.drop, ticket)
         self._places[ticket] = place, timer
         return ticket
 
@@ -146,13 +227,3 @@ async def outcome_of(begin: Callable[[Tell], Outcome | Pending]) -> Outcome:
         return found
     await asyncio.wait({coming})
     return coming.result()
-
-
-def _granted(outcome: Outcome) -> Grant:
-    if isinstance(outcome, Grant):
-        return outcome
-    raise refusal(outcome if isinstance(outcome, Refused) else Refused.UNAVAILABLE)
-
-
-def _ignore(outcome: Outcome) -> None:
-    return

@@ -33,7 +33,14 @@ from holdfast.leases.protocol.locks.errors import (
     refusal,
 )
 from holdfast.leases.protocol.locks.names import key_of
-from holdfast.leases.protocol.locks.places import Place, Tickets, Wanted, fencing_token_of, outcome_of
+from holdfast.leases.protocol.locks.places import (
+    Holdings,
+    Place,
+    Tickets,
+    Wanted,
+    fencing_token_of,
+    outcome_of,
+)
 from holdfast.leases.protocol.locks.schemas import (
     AcquireLockRequest,
     EnqueueAnswer,
@@ -57,7 +64,8 @@ _HELD: Final = Admission(Group.LOCK)
 class LockRoutes:
     """The endpoints of locks and semaphores. `service` is set while the process serves."""
 
-    service: LockService
+    _service: LockService
+    _holdings: Holdings
 
     def __init__(self, drain: Drain) -> None:
         self._drain = drain
@@ -66,6 +74,15 @@ class LockRoutes:
         self._declare_acquire()
         self._declare_two_phases()
         self._declare_holding()
+
+    @property
+    def service(self) -> LockService:
+        return self._service
+
+    @service.setter
+    def service(self, service: LockService) -> None:
+        self._service = service
+        self._holdings = Holdings(service)
 
     def _declare_acquire(self) -> None:
         self.router.add(
@@ -163,7 +180,8 @@ class LockRoutes:
 
     async def renew(self, request: Request, body: RenewRequest) -> Answer:
         key, ttl_s = key_of(body.key), self._ttl_s(body.ttl_seconds)
-        token, session = (body.token or "").encode(), self.service.begin_session()
+        token = (body.token or "").encode()
+        session = self._holdings.session_of(token)
         outcome = await outcome_of(lambda tell: self.service.renew(session, key, token, ttl_s, tell))
         _check_held(outcome)
         return json_answer({"ttl_seconds": ttl_s})
@@ -173,31 +191,27 @@ class LockRoutes:
         key = key_of(body.key, body.key_base64)
         if body.force:
             return json_answer({"released": await self._release_all(key, body.fencing_token)})
-        _check_held(await self._release(key, (body.token or "").encode()))
+        _check_held(await self._holdings.release(key, (body.token or "").encode()))
         return json_answer({"released": 1})
 
     async def withdraw(self, body: WithdrawLockRequest) -> bool:
         """Take back what an answer gave away that nobody got."""
         if body.ticket is not None:
             return self._tickets.drop(body.ticket)
-        return await self._release(body.key.encode(), (body.token or "").encode()) is True
-
-    async def _release(self, key: bytes, token: bytes) -> Outcome:
-        session = self.service.begin_session()
-        return await outcome_of(lambda tell: self.service.release(session, key, token, tell))
+        return await self._holdings.release(body.key.encode(), (body.token or "").encode()) is True
 
     async def _release_all(self, key: bytes, last: int | None) -> int:
         """Of those that hold the key now, whoever gets a slot by that keeps it."""
-        view = self.service.describe(key)
+        view = await self.service.describe_everywhere(key)
         tokens = [] if view is None else [holder.token for holder in view.holders]
         meant = [token for token in tokens if last is None or fencing_token_of(token) <= last]
-        outcomes = [await self._release(key, token) for token in meant]
+        outcomes = [await self._holdings.release(key, token) for token in meant]
         return sum(outcome is True for outcome in outcomes)
 
     def _new_place(self, request: Request, body: WantedLock) -> Place:
         wanted = self._wanted(request, body)
         self._drain.refuse_new_work()
-        return Place(self.service, wanted)
+        return Place(self.service, self._holdings, wanted)
 
     def _wanted(self, request: Request, body: WantedLock) -> Wanted:
         owner = owner_of(body.owner or "", request.principal)
