@@ -72,6 +72,25 @@ class Holdings:
             self.ended(token)
         return outcome
 
+    async def redeem(self, ticket: str, key: bytes, wait_s: int) -> Grant:
+        """The slot of a ticket that another process gave."""
+        node = ticket.partition(".")[0]
+        coming: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        found = self._service.redeem(node, ticket, key, wait_s, coming.set_result)
+        if isinstance(found, Pending):
+            try:
+                await asyncio.wait({coming})
+            except asyncio.CancelledError:
+                if not coming.done():
+                    self._service.cancel(found)
+                elif isinstance(grant := coming.result(), Grant):
+                    self.give_back(key, grant.token)
+                raise
+            found = coming.result()
+        if isinstance(found, Grant):
+            return found
+        raise refusal(found if isinstance(found, Refused) else Refused.UNAVAILABLE)
+
     def give_back(self, key: bytes, token: bytes) -> None:
         """The same for a callback: its client was not told of it."""
 
@@ -143,6 +162,24 @@ class Place:
             await self._outcome(lambda tell: self._service.wait(self._session, self.wanted.key, wait_s, tell))
         )
 
+    def wait_for(self, timeout_s: float, tell: Tell) -> Outcome | Pending:
+        """`wait` for a client of another process. One that hangs up there is not told, so the place is left in the end."""
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(min(timeout_s + _LOOK_LATER_S, _TIMER_S_MAX), self.leave)
+
+        def settle(outcome: Outcome) -> Outcome:
+            timer.cancel()
+            if isinstance(outcome, Grant):
+                self._holdings.keep(self._session, self.wanted.key, outcome)
+            else:
+                self.leave()
+            return outcome
+
+        found = self._service.wait(
+            self._session, self.wanted.key, timeout_s, lambda outcome: tell(settle(outcome))
+        )
+        return found if isinstance(found, Pending) else settle(found)
+
     def give_back(self, grant: Grant) -> None:
         """Its client was not told of it."""
         self._holdings.give_back(self.wanted.key, grant.token)
@@ -180,9 +217,13 @@ class Place:
 
 
 class Tickets:
-    """Places that were taken in the first of two phases, until the second one; not for ever."""
+    """Places that were taken in the first of two phases, until the second one; not for ever.
 
-    def __init__(self) -> None:
+    A ticket begins with the name of the process that gave it, so that any process can be asked to wait.
+    """
+
+    def __init__(self, service: LockService) -> None:
+        self._service = service
         self._places: dict[str, tuple[Place, asyncio.TimerHandle]] = {}
 
     def __len__(self) -> int:
@@ -194,11 +235,22 @@ class Tickets:
 
     def keep(self, place: Place) -> str:
         """A ticket for it, which lasts as long as the lease that is asked for."""
-        ticket = secrets.token_hex(16)
+        ticket = f"{self._service.node}.{secrets.token_hex(16)}"
         loop = asyncio.get_running_loop()
         timer = loop.call_later(min(place.wanted.ttl_s, _TIMER_S_MAX), self.drop, ticket)
         self._places[ticket] = place, timer
         return ticket
+
+    def is_foreign(self, ticket: str) -> bool:
+        """Whether another process gave it."""
+        return ticket.partition(".")[0] != self._service.node
+
+    def redeem(self, ticket: str, key: bytes, timeout_s: float, tell: Tell) -> Outcome | Pending:
+        """`LockService.on_ticket`: what another process asks for its client."""
+        kept = self._places.get(ticket)
+        if kept is None or kept[0].wanted.key != key:
+            return Refused.NOT_ENQUEUED
+        return self.take(ticket, key).wait_for(timeout_s, tell)
 
     def take(self, ticket: str, key: bytes) -> Place:
         """Its place; whoever takes it has to end it."""

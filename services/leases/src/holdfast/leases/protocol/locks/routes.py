@@ -4,7 +4,7 @@ A lock that is taken over HTTP has no connection. It ends by its release or with
 released, and a client that hangs up while it waits leaves the queue.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
@@ -32,7 +32,7 @@ from holdfast.leases.protocol.locks.errors import (
     TooManyLockWaiters,
     refusal,
 )
-from holdfast.leases.protocol.locks.names import key_of
+from holdfast.leases.protocol.locks.names import key_of, owner_and_address
 from holdfast.leases.protocol.locks.places import (
     Holdings,
     Place,
@@ -66,10 +66,10 @@ class LockRoutes:
 
     _service: LockService
     _holdings: Holdings
+    _tickets: Tickets
 
     def __init__(self, drain: Drain) -> None:
         self._drain = drain
-        self._tickets = Tickets()
         self.router = ExpressRouter(tags=("locks",), service=Role.LEASES, affinity="key")
         self._declare_acquire()
         self._declare_two_phases()
@@ -83,6 +83,8 @@ class LockRoutes:
     def service(self, service: LockService) -> None:
         self._service = service
         self._holdings = Holdings(service)
+        self._tickets = Tickets(service)
+        service.on_ticket = self._tickets.redeem
 
     def _declare_acquire(self) -> None:
         self.router.add(
@@ -168,15 +170,29 @@ class LockRoutes:
         if grant is not None:
             return _told(request, place, grant, state="granted")
         ticket = self._tickets.keep(place)
-        answer = json_answer({"state": "queued", "ticket": ticket, **_common(request, place)})
+        answer = json_answer({"state": "queued", "ticket": ticket, **_common(request, place.wanted)})
         return HandOver(answer.status, answer.body, answer.headers, partial(self._drop, ticket))
 
     async def wait(self, request: Request, body: WaitRequest) -> Answer:
         """However it ends, the ticket is used up. A slot that was granted before is answered at once."""
-        place = self._tickets.take(body.ticket or "", key_of(body.key))
+        key, ticket, wait_s = key_of(body.key), body.ticket or "", body.wait_seconds or 0
+        if self._tickets.is_foreign(ticket):
+            return await self._wait_elsewhere(request, ticket, key, wait_s)
+        place = self._tickets.take(ticket, key)
         with self._drained():
-            grant = await place.wait(body.wait_seconds or 0)
+            grant = await place.wait(wait_s)
         return _told(request, place, grant)
+
+    async def _wait_elsewhere(self, request: Request, ticket: str, key: bytes, wait_s: int) -> Answer:
+        with self._drained():
+            grant = await self._holdings.redeem(ticket, key, wait_s)
+        view = await self.service.describe_everywhere(key)
+        holders = () if view is None else view.holders
+        label = next((one.address for one in holders if one.token == grant.token), "")
+        limit = 1 if view is None else view.limit
+        owner, address = owner_and_address(label)
+        wanted = Wanted(key, limit, grant.ttl_s, owner, address)
+        return _granted(request, wanted, grant, partial(self._holdings.give_back, key, grant.token))
 
     async def renew(self, request: Request, body: RenewRequest) -> Answer:
         key, ttl_s = key_of(body.key), self._ttl_s(body.ttl_seconds)
@@ -236,19 +252,24 @@ class LockRoutes:
 
 
 def _told(request: Request, place: Place, grant: Grant, **members: str) -> Answer:
+    return _granted(request, place.wanted, grant, partial(place.give_back, grant), **members)
+
+
+def _granted(
+    request: Request, wanted: Wanted, grant: Grant, give_back: Callable[[], None], **members: str
+) -> Answer:
     answer = json_answer(
         {
             **members,
             "token": grant.token.decode(),
             "fencing_token": fencing_token_of(grant.token),
-            **_common(request, place),
+            **_common(request, wanted),
         }
     )
-    return HandOver(answer.status, answer.body, answer.headers, partial(place.give_back, grant))
+    return HandOver(answer.status, answer.body, answer.headers, give_back)
 
 
-def _common(request: Request, place: Place) -> dict[str, object]:
-    wanted = place.wanted
+def _common(request: Request, wanted: Wanted) -> dict[str, object]:
     return {
         "key": wanted.key.decode(),
         "limit": wanted.limit,
