@@ -60,7 +60,6 @@ class Reader:
         self._variables = {
             "HOLDFAST_INTERNAL_SECRET": SECRET,
             "HOLDFAST_CLIENT_SERVER": self.plane_url,
-            "HOLDFAST_TCP_LISTEN": f"127.0.0.1:{self.ports['6388']}",
         }
 
     @property
@@ -105,11 +104,10 @@ class Reader:
 
     def _serve(self, *flags: str) -> None:
         """Once for each address; without flags the plane of `make serve`."""
-        words = (
-            list(flags)
-            if "--listen" in flags
-            else [*flags, "--listen", self.plane_url.removeprefix("http://")]
-        )
+        words = list(flags)
+        if "--listen" not in flags:
+            tcp_address = f"127.0.0.1:{self.ports['6388']}"
+            words += ["--listen", self.plane_url.removeprefix("http://"), "--tcp-listen", tcp_address]
         address = words[words.index("--listen") + 1]
         if address not in self._servers:
             self._servers[address] = self._stack.enter_context(serving(self.home, *words, **self._variables))
