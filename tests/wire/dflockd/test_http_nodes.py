@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 import httpx
 import pytest
 
-from tests.wire.dflockd.conftest import LockPlane, lock_pair
+from tests.wire.dflockd.conftest import LockPlane, both_share, lock_pair, lock_plane
 from tests.wire.lockd.conftest import Wire
 from tests.wire.lockd.lock_wire import (
     ACQUIRE,
@@ -125,3 +125,18 @@ async def test_signals_reach_listeners_of_both_nodes(nodes: tuple[Wire, Wire]) -
         for heard in (here, there):
             while (await heard.next())["channel"] != "jobs.new":
                 pass
+
+
+async def test_a_lock_in_memory_ends_with_the_node_that_took_it(postgres_url: str) -> None:
+    shared = {"store": postgres_url, "tcp_node_ttl_s": 1, "drain_grace_s": 0}
+    async with lock_plane(**shared) as stays, AsyncExitStack() as stack:
+        async with lock_plane(**shared) as goes:
+            await both_share(stays, goes)
+            there = await wire_of(stack, goes)
+            for key in keys_of("taken"):
+                await take(there, key, ttl_seconds=600)
+
+        here = await wire_of(stack, stays)
+        for key in keys_of("taken"):
+            while (await here.post(ACQUIRE, {"key": key, "wait_seconds": 5})).status_code != 200:  # noqa: ASYNC110
+                await asyncio.sleep(POLL_S)
