@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 PACKAGE: Final = Path(__file__).parent / "src" / "holdfast" / "client"
-BY_HAND: Final = frozenset({"__init__.py", "concurrency.py", "pool.py", "renewer.py"})
+BY_HAND: Final = frozenset({"__init__.py", "concurrency.py", "pool.py", "renewer.py", "tcp/connection.py"})
 
 KEYWORDS: Final = frozenset({"async", "await"})
 NAMES: Final = {
@@ -46,6 +46,9 @@ PHRASES: Final = {
     "Cancelling it cancels the handlers.": "One thread each; this one waits.",
     "When the lease is lost, the handler is cancelled.": (
         "A thread can't be cancelled: a long handler should look at `session.lost`."
+    ),
+    "When the lock is lost, a call that runs is cancelled, and LeaseLost raised.": (
+        "A thread can't be cancelled: when the lock is lost, LeaseLost is raised at the end of the call."
     ),
     "task": "thread",
     "tasks": "threads",

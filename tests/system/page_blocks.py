@@ -18,7 +18,7 @@ BIN: Final = Path(sys.executable).parent
 TIMEOUT_S: Final = 180
 SECRET: Final = "a secret of this test"
 _FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_PORT: Final = re.compile(r"(?<=:)(934[1-5])\b")
+_PORT: Final = re.compile(r"(?<=:)(934[1-5]|6388)\b")
 _SERVE: Final = re.compile(
     r"(?:make serve(?: ARGS=\"(?P<flags>[^\"]*)\")?|holdfast serve (?P<rest>.*))", re.DOTALL
 )
@@ -53,7 +53,7 @@ class Reader:
         self.home = home
         self.work = home / "work"
         self.work.mkdir()
-        self.ports = {str(9341 + number): str(free_port()) for number in range(5)}
+        self.ports = {str(port): str(free_port()) for port in (*range(9341, 9346), 6388)}
         self._postgres_url = postgres_url
         self._servers: dict[str, Server] = {}
         self._stack = ExitStack()
@@ -80,7 +80,7 @@ class Reader:
         if " store " in command:  # It must be there, and nobody may have it.
             self._serve()
             self._stop()
-        elif self.plane_url in here or re.search(r"\bholdfast (client|queue|lock) ", command):
+        elif self.plane_url in here or re.search(r"\bholdfast (client|queue|locks?) ", command):
             self._serve()
         words = [sys.executable, "-c", here] if block.language == "python" else ["sh", "-euc", here]
         done = subprocess.run(
@@ -104,11 +104,10 @@ class Reader:
 
     def _serve(self, *flags: str) -> None:
         """Once for each address; without flags the plane of `make serve`."""
-        words = (
-            list(flags)
-            if "--listen" in flags
-            else [*flags, "--listen", self.plane_url.removeprefix("http://")]
-        )
+        words = list(flags)
+        if "--listen" not in flags:
+            tcp_address = f"127.0.0.1:{self.ports['6388']}"
+            words += ["--listen", self.plane_url.removeprefix("http://"), "--tcp-listen", tcp_address]
         address = words[words.index("--listen") + 1]
         if address not in self._servers:
             self._servers[address] = self._stack.enter_context(serving(self.home, *words, **self._variables))

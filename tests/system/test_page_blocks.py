@@ -62,6 +62,10 @@ NOT_RUN = {
         "docs/how-to/cluster.md",
         "holdfast tc status --endpoint https://a:9341 --bundle a/tc-client.pem",
     ): _HOSTS,
+    (
+        "docs/how-to/locks.md",
+        "printf 'l\\njob\\n10\\n' | nc 127.0.0.1 6388",
+    ): "needs netcat: tests/wire/dflockd/test_recordings.py sends the same bytes",
 }
 """Commands that no test types, and why."""
 

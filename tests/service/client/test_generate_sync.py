@@ -70,12 +70,13 @@ def test_a_module_is_what_the_generator_makes(source: Path) -> None:
 @pytest.mark.parametrize("name", sorted(BY_HAND - {"__init__.py"}))
 def test_what_is_written_by_hand_has_the_names_that_generated_code_uses(name: str) -> None:
     used: set[str] = set()
+    imported = ".".join(("holdfast.client.sync", *Path(name).with_suffix("").parts))
     for path in sources():
         for node in ast.walk(ast.parse(generated(path))):
-            if isinstance(node, ast.ImportFrom) and node.module == f"holdfast.client.sync.{Path(name).stem}":
+            if isinstance(node, ast.ImportFrom) and node.module == imported:
                 used |= {alias.name for alias in node.names}
 
-    module = importlib.import_module(f"holdfast.client.sync.{Path(name).stem}")
+    module = importlib.import_module(imported)
 
     assert used
     assert not [one for one in used if not hasattr(module, one)]

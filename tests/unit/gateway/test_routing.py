@@ -88,6 +88,7 @@ def test_each_service_names_what_its_calls_are_about(routes: list[Route]) -> Non
 
     assert found == {
         (Role.LEASES, "key"),
+        (Role.LEASES, None),  # Signals are heard at every process.
         (Role.STATE, "key"),
         (Role.QUEUE, "queue"),
         (Role.TXN, "txn_id"),
@@ -124,6 +125,7 @@ def test_all_that_may_be_sent_twice(routes: list[Route]) -> None:
         "/v1/get",
         "/v1/keepalive",
         "/v1/keepalive/batch",
+        "/v1/locks/renew",
         "/v1/query",
         "/v1/queue/dlq/list",
         "/v1/queue/peek",
@@ -136,6 +138,8 @@ def test_calls_that_wait_have_no_deadline_of_the_gateway(routes: list[Route]) ->
 
     assert found == {
         "/v1/acquire": Duration.WAITING,
+        "/v1/locks/acquire": Duration.WAITING,
+        "/v1/locks/wait": Duration.WAITING,
         "/v1/query": Duration.LONG,
         "/v1/queue/dequeue": Duration.WAITING,
         "/v1/queue/dequeueBatch": Duration.WAITING,
@@ -143,6 +147,7 @@ def test_calls_that_wait_have_no_deadline_of_the_gateway(routes: list[Route]) ->
         "/v1/queue/subscribe": Duration.ENDLESS,
         "/v1/queue/subscribeWithState": Duration.ENDLESS,
         "/v1/queue/watch": Duration.ENDLESS,
+        "/v1/signals": Duration.ENDLESS,
     }
 
 
@@ -158,6 +163,12 @@ def test_every_path_that_is_held_back_says_so(routes: list[Route]) -> None:
         "keepalive": (Group.LOCK, Begins.NEVER),
         "keepalive/batch": (Group.LOCK, Begins.NEVER),
         "release": (Group.LOCK, Begins.NEVER),
+        "locks/acquire": (Group.LOCK, Begins.ALWAYS),
+        "locks/enqueue": (Group.LOCK, Begins.ALWAYS),
+        "locks/wait": (Group.LOCK, Begins.NEVER),
+        "locks/renew": (Group.LOCK, Begins.NEVER),
+        "locks/release": (Group.LOCK, Begins.NEVER),
+        "signals": (Group.LOCK, Begins.ALWAYS),
         "get": (Group.LOCK, Begins.IF_PUBLIC),
         "update": (Group.LOCK, Begins.NEVER),
         "mutate": (Group.LOCK, Begins.NEVER),

@@ -172,3 +172,33 @@ class BadInput:
             return BadRequest(b"\r\n".join(lines)[: rng.randint(1, 200)], is_cut=True)
         lines.append(b"Content-Length: %d" % len(body))
         return BadRequest(b"\r\n".join(lines) + b"\r\n\r\n" + body, is_cut=False)
+
+
+LOCK_MEMBERS: Final = (
+    "key", "key_base64", "limit", "ttl_seconds", "wait_seconds", "owner", "ticket", "token", "force", "fencing_token", "channel",
+    "payload", "payload_base64", "unknown",
+)  # fmt: skip
+LOCK_QUERY: Final = ("key", "prefix", "limit", "cursor", "pattern", "group")
+
+
+class LockBadInput(BadInput):
+    """The same for locks and signals."""
+
+    def _query(self) -> bytes:
+        rng = self._rng
+        names = rng.sample(LOCK_QUERY, rng.randint(0, 4))
+        return b"?" + b"&".join(name.encode() + b"=" + self._query_value() for name in names)
+
+    def _object(self) -> bytes:
+        rng = self._rng
+        members = {"key": json.dumps(self._unique()), "limit": "1", "ttl_seconds": "1", "owner": '"tester"'}
+        if "signals" in self._path:
+            members = {"channel": json.dumps(self._unique()), "payload": '"x"'}
+        for name in rng.sample(LOCK_MEMBERS, rng.randint(0, 3)):
+            members[name] = rng.choice(
+                (rng.choice(ODD_JSON), rng.choice(ODD_NUMBERS), json.dumps(self._text()))
+            )
+        if rng.random() < 0.2:
+            members.pop(rng.choice(list(members)))
+        pairs = [f'"{name}":{value}' for name, value in members.items()]
+        return ("{" + ",".join(pairs) + "}").encode("utf-8", "surrogatepass")

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.system.lease_wire import IMPATIENT, WireClient, plane
-from tests.wire.lockd.bad_input import BadInput, BadRequest
+from tests.wire.lockd.bad_input import BadInput, BadRequest, LockBadInput
 from tests.wire.lockd.conftest import split_wire
 from tests.wire.lockd.queue_bad_input import QueueBadInput
 
@@ -50,11 +50,12 @@ async def send(port: int, request: BadRequest) -> bytes:
 
 
 async def _answer(reader: asyncio.StreamReader) -> bytes:
-    """Everything up to the end; of events, which have none, the first."""
+    """Everything up to the end; of events, which have none, the first one or a comment."""
     answer = b""
     while piece := await reader.read(1 << 16):
         answer += piece
-        if b"\r\ncontent-type: text/event-stream\r\n" in answer and b"\ndata: " in answer:
+        is_stream = b"\r\ncontent-type: text/event-stream\r\n" in answer
+        if is_stream and (b"\ndata: " in answer or b"\n: " in answer):
             break
     return answer
 
@@ -79,8 +80,14 @@ def fault(request: BadRequest, answer: bytes) -> str | None:
     return None
 
 
+def _source_of(path: str) -> type[BadInput]:
+    if path.startswith("/v1/queue/"):
+        return QueueBadInput
+    return LockBadInput if path.startswith(("/v1/locks", "/v1/signals")) else BadInput
+
+
 async def faults(port: int, method: str, path: str, count: int) -> list[str]:
-    source = (QueueBadInput if path.startswith("/v1/queue/") else BadInput)(method, path, SEED)
+    source = _source_of(path)(method, path, SEED)
     found: list[str] = []
 
     async def work() -> None:

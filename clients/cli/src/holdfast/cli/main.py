@@ -32,6 +32,10 @@ _COMMANDS = {
     "namespace": ("holdfast.cli.namespace", "How a namespace of a running plane is searched."),
     "index": ("holdfast.cli.index", "The search index of a running plane."),
     "lock": ("holdfast.cli.lock.command", "Run a command while holding a key."),
+    "locks": (
+        "holdfast.cli.locks",
+        "Locks and semaphores of a running plane: who holds them, and freeing them.",
+    ),
     "bench": (
         "holdfast.cli.bench.command",
         "Measure a plane on this machine, beside an empty request and the bare disk.",

@@ -29,6 +29,8 @@ from holdfast.client.errors import (
     Unavailable,
     UnexpectedAnswer,
 )
+from holdfast.client.locks.claim import LockGrant
+from holdfast.client.locks.view import LockHolder, LockView, LockWaiter, Signal
 from holdfast.client.options import ClientOptions
 from holdfast.client.query.namespace import IndexFlush, NamespaceConfig
 from holdfast.client.query.rows import Row
@@ -49,10 +51,12 @@ from holdfast.client.transaction import Participant, TxnView
 
 if TYPE_CHECKING:
     from holdfast.client.aio.client import AsyncClient
+    from holdfast.client.aio.locks.lock import HeldLock as AsyncHeldLock
     from holdfast.client.aio.queue.delivery import Delivery as AsyncDelivery
     from holdfast.client.aio.queue.queue import Queue as AsyncQueue
     from holdfast.client.aio.session import Session as AsyncSession
     from holdfast.client.sync.client import Client
+    from holdfast.client.sync.locks.lock import HeldLock
     from holdfast.client.sync.queue.delivery import Delivery
     from holdfast.client.sync.queue.queue import Queue
     from holdfast.client.sync.session import Session
@@ -63,6 +67,7 @@ __all__ = [
     "ApiError",
     "AsyncClient",
     "AsyncDelivery",
+    "AsyncHeldLock",
     "AsyncQueue",
     "AsyncSession",
     "Attachment",
@@ -78,11 +83,16 @@ __all__ = [
     "Description",
     "Enqueued",
     "Forbidden",
+    "HeldLock",
     "IndexFlush",
     "InvalidArgument",
     "Lease",
     "LeaseHeld",
     "LeaseLost",
+    "LockGrant",
+    "LockHolder",
+    "LockView",
+    "LockWaiter",
     "Message",
     "NamespaceConfig",
     "NotFound",
@@ -100,6 +110,7 @@ __all__ = [
     "Row",
     "ServerFailed",
     "Session",
+    "Signal",
     "State",
     "Stop",
     "StoredMessage",
@@ -117,9 +128,11 @@ __all__ = [
 _LATE: Final = {
     "AsyncClient": ("holdfast.client.aio.client", "AsyncClient"),
     "AsyncDelivery": ("holdfast.client.aio.queue.delivery", "Delivery"),
+    "AsyncHeldLock": ("holdfast.client.aio.locks.lock", "HeldLock"),
     "AsyncQueue": ("holdfast.client.aio.queue.queue", "Queue"),
     "AsyncSession": ("holdfast.client.aio.session", "Session"),
     "Client": ("holdfast.client.sync.client", "Client"),
+    "HeldLock": ("holdfast.client.sync.locks.lock", "HeldLock"),
     "Delivery": ("holdfast.client.sync.queue.delivery", "Delivery"),
     "Queue": ("holdfast.client.sync.queue.queue", "Queue"),
     "Session": ("holdfast.client.sync.session", "Session"),

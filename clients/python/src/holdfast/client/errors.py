@@ -7,11 +7,11 @@ ClientError
 │   └── TransportTimedOut
 ├── UnexpectedAnswer      an answer that the protocol does not know
 └── ApiError              an error answer
-    ├── RequestRefused    400, 405, 431: wrong input
-    ├── LeaseLost         403: this lease does not hold the key (any more); 409: nor the message
+    ├── RequestRefused    400, 405, 431: wrong input; 409 limit_mismatch: a semaphore with other slots
+    ├── LeaseLost         403: this lease or token does not hold the key (any more); 409: nor the message
     ├── Forbidden         403 otherwise
     ├── NotFound          404
-    ├── LeaseHeld         409 waiting: another holder has the key
+    ├── LeaseHeld         409 waiting, lock_held, lock_timeout: another holder has the key
     ├── QueueEmpty        409 waiting: no message can be had
     ├── AlreadyExists     409: create-only, and the key exists
     ├── CasMismatch       409: version, ETag or checksum differs
@@ -146,7 +146,11 @@ _BY_CODE: Final[Mapping[str, type[ApiError]]] = {
     "lease_expired": LeaseLost,
     "fencing_mismatch": LeaseLost,
     "queue_message_lease_mismatch": LeaseLost,
+    "lock_not_held": LeaseLost,
     "waiting": LeaseHeld,
+    "lock_held": LeaseHeld,
+    "lock_timeout": LeaseHeld,
+    "limit_mismatch": RequestRefused,
     "already_exists": AlreadyExists,
     "txn_mismatch": TxnConflict,
     "txn_pending": TxnConflict,

@@ -7,7 +7,7 @@ from fastapi import FastAPI
 
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.role import Role
-from holdfast.common.serving.drain import Drain
+from holdfast.common.serving.drain import Drain, Waits
 from holdfast.common.serving.listener import ListenerDeclaration
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.telemetry.metrics import Registry
@@ -22,6 +22,10 @@ from holdfast.leases.protocol.dflockd.listener import (
 from holdfast.leases.protocol.dflockd.server import LockServer
 from holdfast.leases.protocol.dflockd.stats import figures
 from holdfast.leases.protocol.lockd import LeaseRoutes
+from holdfast.leases.protocol.locks.listing import ListingRoutes
+from holdfast.leases.protocol.locks.routes import LockRoutes
+from holdfast.leases.protocol.locks.signals import SignalRoutes
+from holdfast.leases.protocol.locks.withdrawal import LockWithdrawalRoutes
 from holdfast.leases.protocol.withdrawal import WithdrawalRoutes
 from holdfast.leases.settings import LeasesSettings
 from holdfast.storage.maintenance.retention import retention_of
@@ -40,6 +44,10 @@ class LeasesPart:
         self._leases = LeaseRoutes(settings, drain, self._metrics)
         self._withdrawal = WithdrawalRoutes()
         self._lock_server = LockServer(line_options(settings))
+        self._lock_routes = LockRoutes(drain)
+        self._signal_routes = SignalRoutes(drain, Waits(drain))
+        self._listing = ListingRoutes()
+        self._lock_withdrawal = LockWithdrawalRoutes(self._lock_routes.withdraw)
 
     @property
     def listeners(self) -> Sequence[ListenerDeclaration]:
@@ -47,11 +55,16 @@ class LeasesPart:
 
     @property
     def routers(self) -> Sequence[ExpressRouter]:
-        return (self._leases.router,)
+        return (
+            self._leases.router,
+            self._lock_routes.router,
+            self._listing.router,
+            self._signal_routes.router,
+        )
 
     @property
     def internal_routers(self) -> Sequence[ExpressRouter]:
-        return (self._withdrawal.router,)
+        return self._withdrawal.router, self._lock_withdrawal.router
 
     @asynccontextmanager
     async def running(self, layers: Layers) -> AsyncIterator[None]:
@@ -73,6 +86,8 @@ class LeasesPart:
         self._lock_server.secret = secret_of(self._settings)
         self._metrics.watch_locks(locks, self._lock_server)
         self._drain.at_begin(locks.begin_stop)
+        for routes in (self._lock_routes, self._signal_routes, self._listing):
+            routes.service = locks
         async with retention.running(), locks.running():
             yield
 

@@ -58,6 +58,11 @@ class LeaseMetrics:
                 "Connections that listen to signals.",
                 lambda: locks.signals.listeners,
             ),
+            (
+                "holdfast.signal.channels",
+                "Channels and patterns that are listened to.",
+                lambda: sum(1 for _ in locks.signals.subscriptions()),
+            ),
             ("holdfast.tcp.connections", "Connections of the TCP listener.", lambda: len(server.connections)),
         ]
         for name, description, level in levels:

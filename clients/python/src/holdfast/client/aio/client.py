@@ -8,6 +8,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 from holdfast.client.aio.attachments import PublicAttachments
 from holdfast.client.aio.concurrency import Background, Pending, pending
 from holdfast.client.aio.for_update import run_handler
+from holdfast.client.aio.locks.methods import LockMethods
 from holdfast.client.aio.query import DocumentQuery, KeyQuery, Pages
 from holdfast.client.aio.queue.consumer import run_consumers
 from holdfast.client.aio.queue.delivery import Delivery
@@ -40,7 +41,7 @@ from holdfast.common.ids import uuid7
 T = TypeVar("T")
 
 
-class AsyncClient:
+class AsyncClient(LockMethods):
     """`async with AsyncClient("http://127.0.0.1:9341") as client`. Belongs to one event loop.
 
     Servers are URLs (`http://`, `https://`, `unix:///path`) or `host[:port]`; with several, the next one is asked
@@ -58,6 +59,7 @@ class AsyncClient:
             on_shutdown_imminent=self._on_shutdown_imminent,
         )
         self._renewer = Renewer(self._transport, self._channel, self.options)
+        self._open_locks(self._transport, self._channel, self.options, self._renewer)
         self._roster = Roster[Session]()
         self._giving_back = Background()
         self._is_closed = False
@@ -88,6 +90,7 @@ class AsyncClient:
                 await session.release(rollback=True)
             if self._channel.monotonic_s() > deadline_s:
                 break
+        await self.locks.close()
         for session in self._roster.sessions():
             session.detach()
         await self._renewer.close()

@@ -23,6 +23,7 @@ from holdfast.client.session.roster import Roster
 from holdfast.client.sync.attachments import PublicAttachments
 from holdfast.client.sync.concurrency import Background, pending
 from holdfast.client.sync.for_update import run_handler
+from holdfast.client.sync.locks.methods import LockMethods
 from holdfast.client.sync.query import DocumentQuery, KeyQuery, Pages
 from holdfast.client.sync.queue.consumer import run_consumers
 from holdfast.client.sync.queue.delivery import Delivery
@@ -41,7 +42,7 @@ from holdfast.common.ids import uuid7
 T = TypeVar("T")
 
 
-class Client:
+class Client(LockMethods):
     """`with Client("http://127.0.0.1:9341") as client`. Threads may share it.
 
     Servers are URLs (`http://`, `https://`, `unix:///path`) or `host[:port]`; with several, the next one is asked
@@ -59,6 +60,7 @@ class Client:
             on_shutdown_imminent=self._on_shutdown_imminent,
         )
         self._renewer = Renewer(self._transport, self._channel, self.options)
+        self._open_locks(self._transport, self._channel, self.options, self._renewer)
         self._roster = Roster[Session]()
         self._giving_back = Background()
         self._is_closed = False
@@ -89,6 +91,7 @@ class Client:
                 session.release(rollback=True)
             if self._channel.monotonic_s() > deadline_s:
                 break
+        self.locks.close()
         for session in self._roster.sessions():
             session.detach()
         self._renewer.close()

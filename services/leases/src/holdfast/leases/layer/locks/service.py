@@ -51,6 +51,8 @@ class LockService:
         self.on_expired: Callable[[int], object] = lambda count: None
         self.is_stopping = False
         self.may_sweep: Callable[[], bool] = lambda: True
+        self.on_ticket: Callable[[str, bytes, float, Tell], Outcome | Pending] = _no_ticket
+        """Waits for the place of a ticket that this process gave."""
         self.figures: Callable[[], bytes] = bytes
         """What this process has, as the protocol tells it that has figures."""
         self._sessions = 0
@@ -84,6 +86,15 @@ class LockService:
         """The slot of the place that `enqueue` took."""
         found = self.table.wait(session, key, self.now_s(), tell if timeout_s else None)
         return self._watched(found, timeout_s) if type(found) is Waiter else found
+
+    @property
+    def node(self) -> str:
+        """The name of this process among those that share the locks; it has no blanks and no dots."""
+        return ""
+
+    def redeem(self, node: str, ticket: str, key: bytes, timeout_s: float, tell: Tell) -> Outcome | Pending:
+        """The slot of a place whose session is at this node, by its ticket."""
+        return self.on_ticket(ticket, key, timeout_s, tell) if node == self.node else Refused.NOT_ENQUEUED
 
     def release(self, session: Session, key: bytes, token: bytes, tell: Tell) -> Outcome | Pending:
         """Whether the token held a slot; any session may release it."""
@@ -231,3 +242,7 @@ class LockService:
         while True:
             await asyncio.sleep(self.options.gc_interval_s)
             await self.collect()
+
+
+def _no_ticket(ticket: str, key: bytes, timeout_s: float, tell: Tell) -> Outcome | Pending:
+    return Refused.NOT_ENQUEUED

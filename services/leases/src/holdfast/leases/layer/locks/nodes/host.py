@@ -112,7 +112,10 @@ class Host(Wire):
     def _cancel(self, number: int) -> None:
         pending = self._pending.pop(number, None)
         if pending is not None:
-            self._local.cancel(pending)
+            self._service.cancel(pending)
+
+    def _redeem(self, number: int, ticket: str, key: bytes, timeout_s: float) -> None:
+        self._answer(number, None, lambda tell: self._service.on_ticket(ticket, key, timeout_s, tell))
 
     def _end(self, client: int) -> None:
         session = self._sessions.pop(client, None)
@@ -163,6 +166,7 @@ _HANDLERS: Final[Mapping[str, Callable[..., Any]]] = {
     "acquire": Host._acquire,
     "enqueue": Host._enqueue,
     "wait": Host._wait,
+    "redeem": Host._redeem,
     "release": Host._release,
     "renew": Host._renew,
     "cancel": Host._cancel,

@@ -23,7 +23,7 @@ from holdfast.leases.layer.locks.nodes.link import NodeLink
 from holdfast.leases.layer.locks.nodes.membership import Membership
 from holdfast.leases.layer.locks.nodes.records import link_key
 from holdfast.leases.layer.locks.nodes.signals import HUB
-from holdfast.leases.layer.locks.records import Lock, Outcome, Pending, Refused, Session
+from holdfast.leases.layer.locks.records import Lock, Outcome, Pending, Refused, Session, Tell
 from holdfast.leases.layer.locks.service import LockService
 from holdfast.storage.port import Store
 
@@ -70,6 +70,18 @@ class NodeLockService(ForwardingLockService):
         self._ending: list[tuple[Session, bool]] = []
         """Gone while this node was frozen."""
         self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- tickets
+
+    @property
+    def node(self) -> str:
+        return self._membership.id
+
+    def redeem(self, node: str, ticket: str, key: bytes, timeout_s: float, tell: Tell) -> Outcome | Pending:
+        link = self._links.get(node)
+        if link is None or self.is_stopping:
+            return super().redeem(node, ticket, key, timeout_s, tell)
+        return link.call("redeem", ticket, key, timeout_s, tell=tell, is_waiting=True)
 
     # -- who decides
 

@@ -1,0 +1,1 @@
+"""Locks and semaphores of the plane, and what is made of them."""

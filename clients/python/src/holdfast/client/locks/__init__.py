@@ -1,0 +1,1 @@
+"""Locks, semaphores and signals: what is asked, held and seen. Nothing here does I/O."""

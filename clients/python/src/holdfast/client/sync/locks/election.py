@@ -1,0 +1,74 @@
+# Generated from aio/locks/election.py by generate_sync.py: change that, then run `make sync-client`.
+"""One of many leads, and all can see who."""
+
+from collections.abc import Callable, Generator
+from contextlib import suppress
+
+from holdfast.client.errors import ClientError
+from holdfast.client.locks.calls import LockCalls, WantedLock
+from holdfast.client.locks.meeting import channel_of
+from holdfast.client.locks.view import LockHolder
+from holdfast.client.sync.concurrency import pending
+from holdfast.client.sync.locks.lock import HeldLock
+from holdfast.client.sync.locks.signals import Bell
+from holdfast.client.sync.transport import Transport
+
+_LOOK_S_MIN = 0.05
+
+
+class Election:
+    """`with election.campaign() as lead`: the leader holds a lock until the block ends, its lease ends, or it dies.
+
+    Candidates lead in the order in which they came. `lead.fencing_token` grows from leader to leader.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        calls: LockCalls,
+        acquire: Callable[[WantedLock], HeldLock],
+        key: str,
+        *,
+        candidate: str,
+        ttl_s: float,
+    ) -> None:
+        self._transport = transport
+        self._calls = calls
+        self._acquire = acquire
+        self._key = key
+        self._ttl_s = ttl_s
+        self._channel = channel_of("election", key)
+        self.candidate = candidate or calls.options.owner_or_default()
+
+    def campaign(self, *, wait_s: float | None = None) -> HeldLock:
+        """Wait to lead, by default for ever; LeaseHeld when it takes longer."""
+        return pending(lambda: self._campaign(wait_s))
+
+    def _campaign(self, wait_s: float | None) -> HeldLock:
+        wanted = WantedLock(key=self._key, ttl_s=self._ttl_s, wait_s=wait_s, owner=self.candidate)
+        lead = self._acquire(wanted)
+        with suppress(ClientError):  # Observers find out when the lease that they saw would have ended.
+            self._transport.run(self._calls.signal(self._channel, "elected"))
+        return lead
+
+    def leader(self) -> str | None:
+        """Who leads now; None if nobody does."""
+        holder = self._holder()
+        return None if holder is None else holder.owner
+
+    def observe(self) -> Generator[str | None, None, None]:
+        """Who leads now, and whenever that changes. It hears of a new leader by a signal, and that there is none when a lease ends."""
+        known: int | None = -1
+        with Bell(self._transport, self._calls, self._channel) as bell:
+            while True:
+                holder = self._holder()
+                token = None if holder is None else holder.fencing_token
+                if token != known:
+                    known = token
+                    yield None if holder is None else holder.owner
+                look_s = self._ttl_s if holder is None else holder.lease_expires_in_s
+                bell.wait(max(_LOOK_S_MIN, look_s))
+
+    def _holder(self) -> LockHolder | None:
+        view = self._transport.run(self._calls.describe(self._key))
+        return None if view is None or not view.holders else view.holders[0]

@@ -1,0 +1,1 @@
+"""Locks, semaphores and signals over HTTP: the same table as dflockd's protocol, in JSON."""
