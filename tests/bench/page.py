@@ -18,12 +18,12 @@ measured in the same run.
 cProfile): 1.9 million instructions, of which CPython itself takes 81 %, RocksDB 5 %, protobuf 2.5 %, SHA-256 1.6 %, pydantic-core 1.2 %; 1,200 calls
 of functions, no single one above 5 % of the time. By what they serve: storage 45 % (transactions 11, pending batches and their latest records 10, staging 8,
 keys and tables 8, layout, journal and RocksDB 8), HTTP 27 % (messages 11, running a request 8, the connection 7), the rules, services and protocols of leases and
-state 18 %, ids, clock and fields 4 %. On sockets, kernel time is another quarter. What is left is many small steps: a tenth of any of these parts is 2 to 5 µs of
-about 340. The prototype of the design, run beside this frame, takes 1.03 of the frame's CPU: it keeps no history and no revisions, decodes nothing,
+state 18 %, ids, clock and fields 4 %. On sockets, kernel time is another quarter. What is left is many small steps. The prototype of the design, run beside this frame, takes 1.03 of the frame's CPU: it keeps no history and no revisions, decodes nothing,
 has three tables known to its engine and writes to RocksDB once in a thousand changes. Revisions, history, watches and one storage port for four backends are what
 the difference pays for; a half of it would take an engine that knows the records of its layers.
 
-**Tried again and left out:** more than 10,000 young objects before the collector looks (no difference that the noise shows); recognising heads without the
+**Tried again and left out:** more than 10,000 young objects before the collector looks (5 % less in four rounds, where the
+same tree twice differed by 3 %); recognising heads without the
 parser was measured again and stays (a read on a kept connection 4 % less CPU, a lock cycle and a read by a new connection 1 %).
 
 **Reads beyond the cache.** A document of 1 KB takes about 2.3 KB of `--state-cache-bytes` (64 MiB): 10^5 of them would need 256 MiB. A miss costs RocksDB's
