@@ -101,6 +101,7 @@ def test_every_block_of_a_page_works(page: str, reader: Reader) -> None:
     if page == "README.md":
         assert '"n": 1.10' in printed
         assert "nobody else runs this now\n" in printed
+        assert "released 1 slot of job\n" in printed
         assert "HTTP/1.1 200" in printed
     if page == "docs/how-to/query.md":
         assert {"true", "304"} <= set(printed.splitlines())
