@@ -19,6 +19,7 @@ from holdfast.client import (
     RequestRefused,
     Throttled,
     TransportFailed,
+    UnexpectedAnswer,
 )
 from holdfast.client.tcp import AsyncTcpClient, TcpClient, TcpOptions
 from tests.service.client.locks.conftest import Plane, started
@@ -205,6 +206,21 @@ async def test_a_pattern_that_is_none_is_refused(client: AsyncTcpClient) -> None
     with pytest.raises(RequestRefused):
         async with client.signals("a.>.b"):
             pass
+
+
+async def test_listening_at_a_server_of_another_protocol_fails() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with (
+        await asyncio.start_server(refuse, "127.0.0.1", 0) as stranger,
+        AsyncTcpClient(f"127.0.0.1:{stranger.sockets[0].getsockname()[1]}") as client,
+    ):
+        with pytest.raises(UnexpectedAnswer):
+            async with asyncio.timeout(WAIT_S), client.signals("any"):
+                pass
 
 
 async def test_each_key_has_its_server_by_crc32() -> None:

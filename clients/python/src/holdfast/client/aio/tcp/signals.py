@@ -7,7 +7,7 @@ from typing import Final, Self
 
 from holdfast.client.aio.concurrency import Background, Event, is_set_within
 from holdfast.client.aio.tcp.connection import Connection
-from holdfast.client.errors import ApiError, ClientError, TransportFailed
+from holdfast.client.errors import ClientError, TransportFailed
 from holdfast.client.locks.view import Signal
 from holdfast.client.tcp import protocol
 from holdfast.client.tcp.options import Server, TcpOptions
@@ -50,7 +50,7 @@ class TcpSignals:
         self._problem: ClientError | None = None
 
     async def __aenter__(self) -> Self:
-        """When the block begins, every server knows the listener."""
+        """When the block begins, every server knows the listener, but for those that could not be reached in time."""
         for number in range(len(self._servers)):
             self._start(number)
         for opened in self._opened:
@@ -94,7 +94,7 @@ class TcpSignals:
         self._background.start(listen, name="holdfast.tcp.signals")
 
     async def _listen(self, server: Server, opened: Event) -> None:
-        """Until it is closed, or the server refuses."""
+        """Until it is closed, or the server refuses or is none of this protocol."""
         again_s = 0.0
         while not await is_set_within(self._closed, again_s):
             try:
@@ -107,7 +107,7 @@ class TcpSignals:
                 await self._read(connection)
             except TransportFailed:
                 again_s = min(_AGAIN_S_MAX, max(_AGAIN_S_MIN, again_s * 2))
-            except ApiError as problem:
+            except ClientError as problem:
                 self._problem = problem
                 opened.set()
                 self._arrived.set()
