@@ -32,16 +32,6 @@ def acquire(
     return _waiting(_json_call("/v1/locks/acquire", members, correlation_id), block_seconds, timeout_s)
 
 
-def enqueue(*, key: str, limit: int, ttl_s: float, owner: str, correlation_id: str) -> Call:
-    members = {"key": key, "limit": limit, "ttl_seconds": whole_seconds(ttl_s), "owner": owner}
-    return _json_call("/v1/locks/enqueue", members, correlation_id)
-
-
-def wait(*, key: str, ticket: str, block_seconds: int, correlation_id: str, timeout_s: float) -> Call:
-    members = {"key": key, "ticket": ticket, "wait_seconds": _wait_seconds(block_seconds)}
-    return _waiting(_json_call("/v1/locks/wait", members, correlation_id), block_seconds, timeout_s)
-
-
 def renew(*, key: str, token: str, ttl_s: float, correlation_id: str, timeout_s: float) -> Call:
     members = {"key": key, "token": token, "ttl_seconds": whole_seconds(ttl_s)}
     call = _json_call("/v1/locks/renew", members, correlation_id)

@@ -11,8 +11,6 @@ from holdfast.client.aio.transport import Transport
 from holdfast.client.errors import ClientError, TransportFailed, TransportTimedOut
 from holdfast.client.locks.calls import LockCalls
 from holdfast.client.locks.view import Signal, SignalReader
-from holdfast.client.wire.call import Answer
-from holdfast.client.wire.connection import mapped_errors
 
 
 class SignalStream(LiveStream[Signal]):
@@ -35,7 +33,7 @@ class SignalStream(LiveStream[Signal]):
             self.opened.set()
             is_empty = True
             try:
-                async with aclosing(self._signals(answer)) as signals:
+                async with aclosing(self._events(answer, SignalReader().feed)) as signals:
                     async for signal in signals:
                         is_empty = False
                         yield signal
@@ -45,22 +43,6 @@ class SignalStream(LiveStream[Signal]):
                 opening.failed(problem)
             else:
                 opening.ended(is_empty=is_empty)
-
-    async def _signals(self, answer: Answer) -> AsyncGenerator[Signal, None]:
-        assert answer.response is not None, "the answer is open"
-        assert answer.endpoint is not None, "an answer knows its endpoint"
-        reader = SignalReader()
-        chunks = answer.response.aiter_raw()
-        try:
-            while True:
-                with mapped_errors(answer.endpoint):
-                    chunk = await anext(chunks, None)
-                if chunk is None:
-                    return
-                for signal in reader.feed(chunk):
-                    yield signal
-        finally:
-            await answer.response.aclose()
 
 
 class Bell(SignalStream):

@@ -1,7 +1,7 @@
 """Streams without an end: opened again whenever they break off, and closed from any task."""
 
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -11,6 +11,7 @@ from holdfast.client.aio.transport import Transport
 from holdfast.client.errors import TransportFailed
 from holdfast.client.queue.opening import Opening
 from holdfast.client.wire.call import Answer, Call
+from holdfast.client.wire.connection import mapped_errors
 from holdfast.client.wire.hang_up import Connected, hang_up, second_handle
 
 T = TypeVar("T")
@@ -81,3 +82,19 @@ class LiveStream(Generic[T]):
                 raise
             finally:
                 self._let_go()
+
+    async def _events(self, answer: Answer, feed: Callable[[bytes], Iterable[T]]) -> AsyncGenerator[T, None]:
+        """What `feed` makes of the bytes of one answer, until it ends."""
+        assert answer.response is not None, "the answer is open"
+        assert answer.endpoint is not None, "an answer knows its endpoint"
+        chunks = answer.response.aiter_raw()
+        try:
+            while True:
+                with mapped_errors(answer.endpoint):
+                    chunk = await anext(chunks, None)
+                if chunk is None:
+                    return
+                for event in feed(chunk):
+                    yield event
+        finally:
+            await answer.response.aclose()

@@ -14,7 +14,6 @@ from holdfast.client.queue.delivery import ServerClock
 from holdfast.client.queue.events import ChangeReader
 from holdfast.client.queue.view import QueueChange
 from holdfast.client.wire.call import Answer
-from holdfast.client.wire.connection import mapped_errors
 
 
 class Subscription(LiveStream[Delivery]):
@@ -86,7 +85,7 @@ class Changes(LiveStream[QueueChange]):
         async for answer in self._answers(opening):
             is_empty = True
             try:
-                async with aclosing(self._changes(answer)) as changes:
+                async with aclosing(self._events(answer, ChangeReader().feed)) as changes:
                     async for change in changes:
                         is_empty = False
                         opening.succeeded()
@@ -97,19 +96,3 @@ class Changes(LiveStream[QueueChange]):
                 opening.failed(problem)
             else:
                 opening.ended(is_empty=is_empty)
-
-    async def _changes(self, answer: Answer) -> AsyncGenerator[QueueChange, None]:
-        assert answer.response is not None, "the answer is open"
-        assert answer.endpoint is not None, "an answer knows its endpoint"
-        reader = ChangeReader()
-        chunks = answer.response.aiter_raw()
-        try:
-            while True:
-                with mapped_errors(answer.endpoint):
-                    chunk = await anext(chunks, None)
-                if chunk is None:
-                    return
-                for change in reader.feed(chunk):
-                    yield change
-        finally:
-            await answer.response.aclose()

@@ -12,8 +12,6 @@ from holdfast.client.locks.view import Signal, SignalReader
 from holdfast.client.sync.concurrency import Background, Event, is_set_within
 from holdfast.client.sync.queue.live import LiveStream
 from holdfast.client.sync.transport import Transport
-from holdfast.client.wire.call import Answer
-from holdfast.client.wire.connection import mapped_errors
 
 
 class SignalStream(LiveStream[Signal]):
@@ -36,7 +34,7 @@ class SignalStream(LiveStream[Signal]):
             self.opened.set()
             is_empty = True
             try:
-                with closing(self._signals(answer)) as signals:
+                with closing(self._events(answer, SignalReader().feed)) as signals:
                     for signal in signals:
                         is_empty = False
                         yield signal
@@ -46,21 +44,6 @@ class SignalStream(LiveStream[Signal]):
                 opening.failed(problem)
             else:
                 opening.ended(is_empty=is_empty)
-
-    def _signals(self, answer: Answer) -> Generator[Signal, None, None]:
-        assert answer.response is not None, "the answer is open"
-        assert answer.endpoint is not None, "an answer knows its endpoint"
-        reader = SignalReader()
-        chunks = answer.response.iter_raw()
-        try:
-            while True:
-                with mapped_errors(answer.endpoint):
-                    chunk = next(chunks, None)
-                if chunk is None:
-                    return
-                yield from reader.feed(chunk)
-        finally:
-            answer.response.close()
 
 
 class Bell(SignalStream):

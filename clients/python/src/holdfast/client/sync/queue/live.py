@@ -2,7 +2,7 @@
 """Streams without an end: opened again whenever they break off, and closed from any thread."""
 
 import socket
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -12,6 +12,7 @@ from holdfast.client.queue.opening import Opening
 from holdfast.client.sync.concurrency import GENERATOR_RUNNING, Event, is_set_within
 from holdfast.client.sync.transport import Transport
 from holdfast.client.wire.call import Answer, Call
+from holdfast.client.wire.connection import mapped_errors
 from holdfast.client.wire.hang_up import Connected, hang_up, second_handle
 
 T = TypeVar("T")
@@ -82,3 +83,18 @@ class LiveStream(Generic[T]):
                 raise
             finally:
                 self._let_go()
+
+    def _events(self, answer: Answer, feed: Callable[[bytes], Iterable[T]]) -> Generator[T, None, None]:
+        """What `feed` makes of the bytes of one answer, until it ends."""
+        assert answer.response is not None, "the answer is open"
+        assert answer.endpoint is not None, "an answer knows its endpoint"
+        chunks = answer.response.iter_raw()
+        try:
+            while True:
+                with mapped_errors(answer.endpoint):
+                    chunk = next(chunks, None)
+                if chunk is None:
+                    return
+                yield from feed(chunk)
+        finally:
+            answer.response.close()

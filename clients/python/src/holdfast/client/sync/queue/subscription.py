@@ -15,7 +15,6 @@ from holdfast.client.sync.queue.intake import Intake
 from holdfast.client.sync.queue.live import LiveStream
 from holdfast.client.sync.transport import Transport
 from holdfast.client.wire.call import Answer
-from holdfast.client.wire.connection import mapped_errors
 
 
 class Subscription(LiveStream[Delivery]):
@@ -87,7 +86,7 @@ class Changes(LiveStream[QueueChange]):
         for answer in self._answers(opening):
             is_empty = True
             try:
-                with closing(self._changes(answer)) as changes:
+                with closing(self._events(answer, ChangeReader().feed)) as changes:
                     for change in changes:
                         is_empty = False
                         opening.succeeded()
@@ -98,18 +97,3 @@ class Changes(LiveStream[QueueChange]):
                 opening.failed(problem)
             else:
                 opening.ended(is_empty=is_empty)
-
-    def _changes(self, answer: Answer) -> Generator[QueueChange, None, None]:
-        assert answer.response is not None, "the answer is open"
-        assert answer.endpoint is not None, "an answer knows its endpoint"
-        reader = ChangeReader()
-        chunks = answer.response.iter_raw()
-        try:
-            while True:
-                with mapped_errors(answer.endpoint):
-                    chunk = next(chunks, None)
-                if chunk is None:
-                    return
-                yield from reader.feed(chunk)
-        finally:
-            answer.response.close()
