@@ -78,7 +78,7 @@ class LockCalls:
         return LockClaim(self.channel, self.options, answer, correlation_id)
 
     def describe(self, key: str) -> Flow[LockView | None]:
-        """None if nobody used the key lately."""
+        """None if the key was not used lately."""
         answer = yield from self.channel.send(request.describe(key, self.correlation_id()))
         try:
             return LockView.read(answer.expect(200).members())

@@ -1,7 +1,7 @@
 """The rules of barriers, elections and read-write locks: names of what they use, and what follows from what is seen.
 
-A barrier of N is a semaphore of N slots. Whoever arrives takes one. Whoever sees N slots that nobody has passed with, passes: it
-marks its slot, by renewing it for another time than everybody waits with, and leaves the rest to the end of that lease. So the
+A barrier of N is a semaphore of N slots. A party that arrives takes one. A party that sees N slots without a mark passes: it
+marks its slot, by renewing it for another time than waiting parties have, and leaves the rest to the end of that lease. So the
 others see that the barrier opened, even those that hear of it late. A mark that is older than the own arrival is of an earlier
 meeting. Ages and ends come from one server in one answer, so no two clocks are compared.
 """
@@ -15,7 +15,7 @@ from holdfast.client.locks.view import LockView
 ROUNDS: Final = 8
 """Keys that the rounds of a barrier use in turns."""
 LINGER_S: Final = 10
-"""How long whoever comes late can see that the barrier opened."""
+"""How long a late party can see that the barrier opened."""
 READERS_MAX_DEFAULT: Final = 16
 
 

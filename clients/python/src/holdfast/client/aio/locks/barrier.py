@@ -1,4 +1,4 @@
-"""A meeting: nobody goes on before all have come."""
+"""A barrier: no party goes on before all have come."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -12,14 +12,14 @@ from holdfast.client.locks.meeting import LINGER_S, channel_of, is_open, round_o
 
 _PARTIES_MAX = 1_000
 _LOOK_SHARE = 3
-"""A signal may be lost, and a lease may end without one: so often within a lease whoever waits looks again."""
+"""A signal may be lost, and a lease may end without one: so often within a lease a waiting party looks again."""
 
 
 class Barrier:
     """`await barrier.wait()` returns when `parties` wait for it. A party that dies is counted until its lease ends.
 
     The object may be used again, for the next round; all parties have to make the same rounds, `round_number` is the one that comes
-    next. Whoever is cut off for longer than 10 seconds while the barrier opens misses the round.
+    next. A party that is cut off for longer than 10 seconds while the barrier opens misses the round.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ class Election:
         return lead
 
     async def leader(self) -> str | None:
-        """Who leads now; None if nobody does."""
+        """Who leads now; None if there is no leader."""
         holder = await self._holder()
         return None if holder is None else holder.owner
 

@@ -119,7 +119,7 @@ class LockMethods:
         return SignalStream(self._lock_transport, self._lock_calls, pattern, group)
 
     async def signal(self, channel: str, payload: str) -> int:
-        """Tell everybody who listens at this moment; how many took it. Nothing is kept for others."""
+        """Send to all listeners of this moment; how many took it. Nothing is kept for others."""
         return await self._lock_transport.run(self._lock_calls.signal(channel, payload))
 
     def locked(

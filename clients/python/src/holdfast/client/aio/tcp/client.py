@@ -105,7 +105,7 @@ class TcpClient:
         return place
 
     async def signal(self, channel: str, payload: str) -> int:
-        """Tell everybody who listens at this moment; how many took it."""
+        """Send to all listeners of this moment; how many took it."""
         request = protocol.request("signal", channel, payload)
         return protocol.number_of(await self._ask_once(shard_of(channel, self.servers), request))
 
@@ -162,7 +162,7 @@ class TcpClient:
             except TransportTimedOut:
                 raise
             except TransportFailed:
-                pass  # The server closed it while nobody looked; what it granted is released.
+                pass  # The server closed it while it was idle; what it granted is released.
         connection = await self._new(server)
         return connection, await self._ask_on(connection, request, timeout_s)
 

@@ -66,7 +66,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        """Nothing came that nobody asked for: a server says so when it ends a connection."""
+        """Nothing came without a request: a server says so when it ends a connection."""
         return not self._is_closed and not self._buffer
 
     async def ask(self, request: bytes, timeout_s: float) -> str:
@@ -98,7 +98,7 @@ class Connection(asyncio.Protocol):
         except TimeoutError:
             return None
         except BaseException:
-            self.close()  # An answer may be on its way that nobody reads.
+            self.close()  # An answer may be on its way, and the next request would take it for its own.
             raise
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.rstrip(b"\r")

@@ -112,7 +112,7 @@ class TcpLock:
                     self._lose(LeaseLost("lock_not_held", f"the renewal was refused: {problem}"))
 
     def _lose(self, because: LeaseLost) -> None:
-        """Its connection is of no further use: nobody knows what it still holds."""
+        """Its connection is of no further use: what it still holds is unknown."""
         if not self._ended.is_set():
             self.lost_because = because
             self._ended.set()

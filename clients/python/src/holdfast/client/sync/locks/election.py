@@ -52,7 +52,7 @@ class Election:
         return lead
 
     def leader(self) -> str | None:
-        """Who leads now; None if nobody does."""
+        """Who leads now; None if there is no leader."""
         holder = self._holder()
         return None if holder is None else holder.owner
 

@@ -72,7 +72,7 @@ class HeldLock:
             error.add_note(f"holdfast: the lock was not released and will expire: {problem}")
 
     def check_held(self) -> None:
-        """Raise LeaseLost if the lock is lost, also if nobody has noticed yet that its time is over."""
+        """Raise LeaseLost if the lock is lost, also if no renewal has noticed yet that its time is over."""
         self._claim.check_held()
 
     def renew(self, ttl_s: float | None = None) -> int:
@@ -104,7 +104,7 @@ class HeldLock:
             self._on_end()
 
     def detach(self) -> LockGrant:
-        """Leave it to the end of its lease, or to whoever is told its token: no more renewals, no release."""
+        """Leave it to the end of its lease, or to another holder of its token: no more renewals, no release."""
         self._claim.end()
         self._on_end()
         return self._claim.grant

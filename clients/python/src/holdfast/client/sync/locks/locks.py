@@ -57,7 +57,7 @@ class Locks:
         return self._transport.run(self._calls.page(prefix, cursor, limit))
 
     def describe(self, key: str) -> LockView | None:
-        """One key; None if nobody used it lately."""
+        """One key; None if it was not used lately."""
         return self._transport.run(self._calls.describe(key))
 
     def release(self, key: str, token: str) -> None:
@@ -65,7 +65,7 @@ class Locks:
         self._transport.run(self._calls.release(key, token))
 
     def force(self, view: LockView) -> int:
-        """Free the slots that this view shows, whoever holds them; how many were still held.
+        """Free the slots that this view shows, without their tokens; how many were still held.
 
         Holders learn of it when they renew. Those that wait get the slots.
         """

@@ -17,9 +17,9 @@ Acquire = Callable[[WantedLock], HeldLock]
 class ReadWriteLock:
     """`with lock.read()`, `with lock.write()`.
 
-    Everybody passes one gate, a lock, first come first served. A reader takes a slot of a semaphore and leaves the gate; a writer
-    keeps the gate, and begins when it had all slots at once, so when every reader before it has left. Nobody waits for the gate with a
-    slot in hand, so there is no deadlock, and nobody overtakes.
+    All pass one gate, a lock, first come first served. A reader takes a slot of a semaphore and leaves the gate; a writer
+    keeps the gate, and begins when it had all slots at once, so when every reader before it has left. No one waits for the gate with a
+    slot in hand, so there is no deadlock, and no waiter is overtaken.
 
     At most `readers_max` read at once, and all users of a key have to name the same number. A writer makes that many calls more. It is not
     re-entrant: one that reads and asks to write waits for itself.

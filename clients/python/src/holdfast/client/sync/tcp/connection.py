@@ -50,7 +50,7 @@ class Connection:
 
     @property
     def is_reusable(self) -> bool:
-        """Nothing came that nobody asked for: a server says so when it ends a connection."""
+        """Nothing came without a request: a server says so when it ends a connection."""
         if self._is_closed or self._buffer:
             return False
         poll = select.poll()
