@@ -100,7 +100,7 @@ class Waiter(Pending):
         self.ttl_s = ttl_s
         self.since_s = since_s
         self.tell = tell
-        """None as long as nobody waits at this place: the session asks for it by its second request."""
+        """None while it is the first of two phases: the session asks for the slot by its second request."""
         self.enqueued: Enqueued | None = None
         self.timer: asyncio.TimerHandle | None = None
 

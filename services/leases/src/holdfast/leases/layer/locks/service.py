@@ -27,7 +27,7 @@ class LockOptions:
     sweep_interval_s: float = 1.0
     gc_interval_s: float = 5.0
     idle_s_max: float = 60.0
-    """Keys that nobody used for longer are forgotten."""
+    """Keys that were not used for longer are forgotten."""
     releases_with_session: bool = True
     """What a client holds ends with its connection."""
     table: TableLimits = field(default_factory=TableLimits)
@@ -111,7 +111,7 @@ class LockService:
             self.table.cancel(pending, self.now_s())
 
     def _watched(self, waiter: Waiter, timeout_s: float) -> Outcome | Pending:
-        """Until its time is over; while the service stops nobody waits."""
+        """Until its time is over; while the service stops no request waits."""
         if self.is_stopping:
             self.table.cancel(waiter, self.now_s())
             return Refused.UNAVAILABLE
@@ -127,7 +127,7 @@ class LockService:
         waiter.finish(reason)
 
     def begin_stop(self) -> None:
-        """Whoever waits is told so, and nobody waits from now on; what is held may still be released."""
+        """Waiters are told so, and no request waits from now on; what is held may still be released."""
         self.is_stopping = True
         waiting = [waiter for lock in self.table.locks for waiter in lock.waiters if waiter.tell is not None]
         for waiter in waiting:

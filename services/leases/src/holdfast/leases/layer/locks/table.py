@@ -189,7 +189,7 @@ class LockTable:
         return [holder for holder in found if holder.ends_s <= now_s]
 
     def forget_idle(self, now_s: float, idle_s: float) -> int:
-        """Forget the keys that nobody held or waited for so long; how many."""
+        """Forget the keys without holders and waiters for so long; how many."""
         forgotten = 0
         while self._idle:
             name, lock = next(iter(self._idle.items()))

@@ -107,7 +107,7 @@ class LockConnection(asyncio.Protocol):
         self.service.end_session(self.session)
 
     def eof_received(self) -> bool:
-        """Whoever ends its side is gone once it is answered: what waits for it must not be granted."""
+        """A client that ends its side is gone once it is answered: no waiting request of it may be granted."""
         if not self._is_ending and self._owes_more:
             self._has_eof = True
             if self._pending is not None:
@@ -127,7 +127,7 @@ class LockConnection(asyncio.Protocol):
         return self._has_request if self._pending is None else not self._pending.waits
 
     def shutdown(self) -> None:
-        """The server stops: waiters are told so by the service, whoever only is connected may go on until it leaves."""
+        """The server stops: waiters are told so by the service, other clients may go on until they leave."""
 
     # -- bytes
 

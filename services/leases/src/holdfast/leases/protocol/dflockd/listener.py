@@ -91,7 +91,7 @@ def _tls(settings: PlaneSettings) -> ssl.SSLContext | None:
 
 
 def secret_of(settings: PlaneSettings) -> bytes | None:
-    """The token that is set; else the content of the file. An empty one is refused: it would let anybody in."""
+    """The token that is set; else the content of the file. An empty one is refused: it would let every client in."""
     if settings.tcp_auth_token is not None:
         secret, subject = settings.tcp_auth_token.get_secret_value().encode(), "tcp_auth_token"
     elif settings.tcp_auth_token_file is not None:

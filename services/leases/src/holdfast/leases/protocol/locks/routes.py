@@ -1,6 +1,6 @@
 """HTTP in, lock table, HTTP out: acquire, renew, release, and acquire in two phases.
 
-A lock that is taken over HTTP has no connection. It ends by its release or with its lease; a grant whose answer nobody got is
+A lock that is taken over HTTP has no connection. It ends by its release or with its lease; a grant whose answer got lost is
 released, and a client that hangs up while it waits leaves the queue.
 """
 
@@ -211,13 +211,13 @@ class LockRoutes:
         return json_answer({"released": 1})
 
     async def withdraw(self, body: WithdrawLockRequest) -> bool:
-        """Take back what an answer gave away that nobody got."""
+        """Take back what an answer gave to a client that is gone."""
         if body.ticket is not None:
             return self._tickets.drop(body.ticket)
         return await self._holdings.release(body.key.encode(), (body.token or "").encode()) is True
 
     async def _release_all(self, key: bytes, last: int | None) -> int:
-        """Of those that hold the key now, whoever gets a slot by that keeps it."""
+        """Of those that hold the key now; a waiter that gets a slot by that keeps it."""
         view = await self.service.describe_everywhere(key)
         tokens = [] if view is None else [holder.token for holder in view.holders]
         meant = [token for token in tokens if last is None or fencing_token_of(token) <= last]
@@ -240,7 +240,7 @@ class LockRoutes:
 
     @contextmanager
     def _drained(self) -> Iterator[None]:
-        """Whoever waits when the server begins to stop is told that."""
+        """A client that waits when the server begins to stop is told so."""
         try:
             yield
         except LockUnavailable:

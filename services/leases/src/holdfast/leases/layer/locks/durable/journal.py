@@ -93,7 +93,7 @@ class LockJournal:
         return message
 
     async def record(self, lock: Lock) -> None:
-        """Record who holds the slots now; raises Conflict if somebody else recorded something meanwhile."""
+        """Record who holds the slots now; raises Conflict if another process recorded something meanwhile."""
         key = record_key(lock.name)
         before = self._revisions.get(lock.name, ABSENT)
         expects = {key: before}

@@ -39,7 +39,7 @@ class Request(Pending):
 
     @property
     def is_over(self) -> bool:
-        """Nobody wants the outcome any more: it is not begun."""
+        """Its client does not want the outcome any more: it is not begun."""
         return self.is_cancelled or (self.session is not None and self.session.has_ended)
 
     @property

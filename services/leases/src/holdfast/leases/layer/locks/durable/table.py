@@ -81,7 +81,7 @@ class DurableTable(LockTable):
         self._put_back(holder)
 
     def settle(self, name: bytes, now_s: float) -> None:
-        """End the leases of a key that are over, and give every free slot to who waits first."""
+        """End the leases of a key that are over, and grant every free slot to the first waiters."""
         lock = self._locks.get(name)
         if lock is None:
             return
@@ -99,7 +99,7 @@ class DurableTable(LockTable):
                 self._free(holder, now_s)
 
     def idle(self, now_s: float, idle_s: float, limit: int) -> list[Lock]:
-        """Those that nobody held or waited for so long, longest first."""
+        """Those without holders and waiters for so long, longest first."""
         found: list[Lock] = []
         for lock in self._idle.values():
             if now_s - lock.idle_since_s <= idle_s or len(found) >= limit:

@@ -31,7 +31,7 @@ class ForwardingLockService(LockService):
         self._signals = NodeSignals(local, lambda: self._home(HUB))
 
     def _home(self, key: bytes) -> LockService | NodeLink | None:
-        """This node's own locks, the way to another one, or None: nobody can decide now."""
+        """This node's own locks, the way to another one, or None: no node can decide now."""
         raise NotImplementedError
 
     # -- locks and semaphores

@@ -23,7 +23,7 @@ class Gathering(Pending):
         return False
 
     def begun(self, calls: Sequence[Outcome | Pending]) -> Outcome | Pending:
-        """The whole if nobody is asked."""
+        """The whole if no other node is asked."""
         self._missing = sum(1 for call in calls if isinstance(call, Pending))
         return self if self._missing else self._found
 

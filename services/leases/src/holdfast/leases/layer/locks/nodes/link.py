@@ -118,7 +118,7 @@ class NodeLink:
             call.tell(Refused.TIMEOUT)
 
     def refuse_waiting(self) -> None:
-        """Nobody waits any more."""
+        """No call waits any more."""
         for call in [call for call in self._calls.values() if call.is_waiting]:
             self.cancel(call)
             call.tell(Refused.UNAVAILABLE)

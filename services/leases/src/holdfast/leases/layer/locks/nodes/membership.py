@@ -1,6 +1,6 @@
 """Which nodes decide about locks, as every one of them sees it alike.
 
-A node announces itself by a record that it renews. Whoever finds a record that has ended deletes it; only then others take its place:
+A node announces itself by a record that it renews. A node that finds a record that has ended deletes it; only then others take its place:
 
     unknown --announce--> waiting --serves_from--> serving --leave, or another node deletes its record--> gone
     serving --it can neither renew nor read for a while--> frozen --it renewed its record, which was still there--> serving
@@ -75,7 +75,7 @@ class Membership:
 
     @property
     def others(self) -> list[Member]:
-        """Everybody else who is announced."""
+        """All other nodes that are announced."""
         return [member for member in self._members.values() if member.id != self.id]
 
     def home(self, affinity: bytes) -> Member | None:
@@ -108,7 +108,7 @@ class Membership:
             on_events=self._told,
             resync=self._read,
             name="locks.nodes",
-            demand=Demand(),  # Nobody waits for it: to be told of every commit at once would cost more than it is worth.
+            demand=Demand(),  # No request waits for it: to be told of every commit at once would cost more than it is worth.
         )
         async with follower:
             renewing = asyncio.create_task(self._renew_on(), name="locks.announce")
@@ -150,7 +150,7 @@ class Membership:
         NODES.put(tx, self._message(serves_from_ms, now_ms), NODE, self.id)
 
     async def _renew(self) -> None:
-        """For as long again, if nobody has taken its place; else as a newcomer."""
+        """For as long again, if no other node has taken its place; else as a newcomer."""
 
         now_ms = self._store.clock.now_ms()
 

@@ -89,7 +89,7 @@ class NodeLockService(ForwardingLockService):
         return not self._has_left and self._membership.is_mine(key)
 
     def _home(self, key: bytes) -> LockService | NodeLink | None:
-        """This node's own locks, the way to another one, or None: nobody can decide now."""
+        """This node's own locks, the way to another one, or None: no node can decide now."""
         member = self._membership.home(key)
         if member is None or self._has_left:
             return None
@@ -133,7 +133,7 @@ class NodeLockService(ForwardingLockService):
         self.end_local(session, keeps_leases=self._is_durable)
 
     def end_local(self, session: Session, *, keeps_leases: bool = False) -> None:
-        """What it holds here goes to the next, unless another node may have given it to somebody meanwhile."""
+        """What it holds here goes to the next, unless another node may have granted it meanwhile."""
         self._membership.look()
         if self._membership.is_frozen:
             self._ending.append((session, keeps_leases))
@@ -246,7 +246,7 @@ class NodeLockService(ForwardingLockService):
             async with asyncio.timeout(FIRST_LINKS_S_MAX):
                 await asyncio.gather(*links)
         except TimeoutError:
-            return  # Somebody is gone, or comes later.
+            return  # A node is gone, or comes later.
 
     async def _disconnect(self) -> None:
         self._has_left = True

@@ -94,4 +94,4 @@ def call(link: NodeLink | None, kind: str, *fields: object, tell: Tell) -> Outco
 
 
 def ignore(outcome: Outcome) -> None:
-    """Nobody asked."""
+    """No client waits for the answer."""

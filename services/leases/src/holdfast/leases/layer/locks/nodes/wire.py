@@ -17,7 +17,7 @@ from holdfast.leases.layer.locks.values import ValueRefused
 
 BEATS_MISSED_MAX: Final = 4
 """Beats without anything are the end of the connection. The node that asks gives it up first: what its clients hold at the other one
-is lost, and they have to know before it is somebody else's."""
+is lost, and they have to know before another client holds it."""
 BEATS_MISSED_MAX_ACCEPTED: Final = 8
 FRAME_BYTES_MAX: Final = 4 << 20
 PROOF_BYTES_MAX: Final = 1 << 10
@@ -61,7 +61,7 @@ class Wire(asyncio.Protocol):
         """The other end is a node of this store."""
 
     def lost(self) -> None:
-        """It has ended, whoever ended it."""
+        """It has ended, by either side."""
 
     def send(self, *fields: Any) -> bool:
         """Whether it is no longer than the other end takes."""
