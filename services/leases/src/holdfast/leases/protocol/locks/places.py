@@ -1,4 +1,4 @@
-"""Slots and places in a queue that are asked for over HTTP: no connection keeps them, so whoever asked has to be told, or they go back.
+"""Slots and places in a queue that are asked for over HTTP: no connection keeps them, so the client is told of them, or they go back.
 
 asked --a slot is free--> granted --told--> held, until its release or the end of its lease
   '--else--> waiting --a slot becomes free--> granted
@@ -16,7 +16,7 @@ from holdfast.leases.protocol.locks.errors import TooManyLockWaiters, lock_held,
 from holdfast.leases.protocol.locks.names import labelled
 
 TICKETS_MAX: Final = 10_000
-"""Places in queues that nobody waits for at this moment."""
+"""Places in queues, of enqueued clients that do not wait yet."""
 _TIMER_S_MAX: Final = 1e9
 _LOOK_LATER_S: Final = 1.0
 """After the end of a lease, so that it is over by all means."""
@@ -39,12 +39,12 @@ def fencing_token_of(token: bytes) -> int:
 
 
 class Holdings:
-    """What was granted over HTTP, by its token. No connection ends its session, so that is done when nobody holds it any more."""
+    """What was granted over HTTP, by its token. No connection ends its session, so that is done when the token holds nothing any more."""
 
     def __init__(self, service: LockService) -> None:
         self._service = service
         self._kept: dict[bytes, tuple[Session, bytes, asyncio.TimerHandle]] = {}
-        self._nobody = Session(0)
+        self._elsewhere = Session(0)
         """Of requests about what another process has granted."""
         self._looks: set[asyncio.Task[None]] = set()
 
@@ -56,7 +56,7 @@ class Holdings:
 
     def session_of(self, token: bytes) -> Session:
         kept = self._kept.get(token)
-        return self._nobody if kept is None else kept[0]
+        return self._elsewhere if kept is None else kept[0]
 
     def ended(self, token: bytes) -> None:
         """It was released, or its lease is over."""
@@ -111,7 +111,7 @@ class Holdings:
         task.add_done_callback(self._looks.discard)
 
     async def _end_if_over(self, token: bytes) -> None:
-        """Whoever renews it may do that at any process."""
+        """A holder may have renewed it at another process."""
         kept = self._kept.get(token)
         if kept is None:
             return
@@ -167,7 +167,7 @@ class Place:
         loop = asyncio.get_running_loop()
         timer = loop.call_later(min(timeout_s + _LOOK_LATER_S, _TIMER_S_MAX), self.leave)
 
-        def settle(outcome: Outcome) -> Outcome:
+        def conclude(outcome: Outcome) -> Outcome:
             timer.cancel()
             if isinstance(outcome, Grant):
                 self._holdings.keep(self._session, self.wanted.key, outcome)
@@ -176,9 +176,9 @@ class Place:
             return outcome
 
         found = self._service.wait(
-            self._session, self.wanted.key, timeout_s, lambda outcome: tell(settle(outcome))
+            self._session, self.wanted.key, timeout_s, lambda outcome: tell(conclude(outcome))
         )
-        return found if isinstance(found, Pending) else settle(found)
+        return found if isinstance(found, Pending) else conclude(found)
 
     def give_back(self, grant: Grant) -> None:
         """Its client was not told of it."""
@@ -196,7 +196,7 @@ class Place:
         raise refusal(outcome if isinstance(outcome, Refused) else Refused.UNAVAILABLE)
 
     async def _outcome(self, begin: Callable[[Tell], Outcome | Pending]) -> Outcome:
-        """What a request comes to; whoever stops waiting for that keeps nothing of it."""
+        """What a request comes to; a client that stops waiting for it keeps nothing."""
         coming: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         found = begin(coming.set_result)
         if not isinstance(found, Pending):
@@ -247,18 +247,14 @@ class Tickets:
 
     def redeem(self, ticket: str, key: bytes, timeout_s: float, tell: Tell) -> Outcome | Pending:
         """`LockService.on_ticket`: what another process asks for its client."""
-        kept = self._places.get(ticket)
-        if kept is None or kept[0].wanted.key != key:
-            return Refused.NOT_ENQUEUED
-        return self.take(ticket, key).wait_for(timeout_s, tell)
+        place = self._taken(ticket, key)
+        return Refused.NOT_ENQUEUED if place is None else place.wait_for(timeout_s, tell)
 
     def take(self, ticket: str, key: bytes) -> Place:
-        """Its place; whoever takes it has to end it."""
-        kept = self._places.get(ticket)
-        if kept is None or kept[0].wanted.key != key:
+        """Its place; the caller has to end it."""
+        place = self._taken(ticket, key)
+        if place is None:
             raise refusal(Refused.NOT_ENQUEUED)
-        place, timer = self._places.pop(ticket)
-        timer.cancel()
         return place
 
     def drop(self, ticket: str) -> bool:
@@ -269,6 +265,14 @@ class Tickets:
         kept[1].cancel()
         kept[0].leave()
         return True
+
+    def _taken(self, ticket: str, key: bytes) -> Place | None:
+        kept = self._places.get(ticket)
+        if kept is None or kept[0].wanted.key != key:
+            return None
+        place, timer = self._places.pop(ticket)
+        timer.cancel()
+        return place
 
 
 async def outcome_of(begin: Callable[[Tell], Outcome | Pending]) -> Outcome:

@@ -183,7 +183,7 @@ class DurableLockService(LockService):
         """Everything that is recorded is known when the block begins."""
         async with self._follower(), super().running():
             yield
-        await self._turns.settle()
+        await self._turns.wait_idle()
 
     def _follower(self) -> Follower:
         """Of what other processes record, as they do while keys get another home."""

@@ -97,7 +97,7 @@ class KeyTurns:
             for name in idle:
                 self._spawn(name)
 
-    async def settle(self) -> None:
+    async def wait_idle(self) -> None:
         """Return when nothing is under way."""
         while self._tasks:
             await asyncio.gather(*self._tasks)
@@ -110,7 +110,7 @@ class KeyTurns:
         task.add_done_callback(self._tasks.discard)
 
     async def _work(self, name: bytes, requests: list[Request], steps: Steps | None) -> None:
-        """Turn after turn, until nobody asks for the key any more."""
+        """Turn after turn, until no request for the key is left."""
         backlog = self._backlogs[name]
         while requests or backlog:
             if not requests:
@@ -184,7 +184,7 @@ class KeyTurns:
             request.finish(Refused.UNAVAILABLE)
 
     def _conclude(self, requests: Sequence[Request], steps: Steps) -> None:
-        """It is durable: tell everybody."""
+        """It is durable: tell the outcomes."""
         for request in requests:
             if request.waiter is None:
                 request.finish(request.outcome)
