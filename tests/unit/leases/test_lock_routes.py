@@ -21,7 +21,7 @@ from holdfast.leases.protocol.locks.schemas import (
     ReleaseLockRequest,
     WaitRequest,
 )
-from holdfast.leases.protocol.locks.withdrawal import GrantedLock, WithdrawLockRequest
+from holdfast.leases.protocol.locks.withdrawal import WithdrawLockRequest, granted_lock
 
 TTL_S = 30
 
@@ -99,7 +99,7 @@ async def test_a_ticket_that_was_not_sent_gives_its_place_up(routes: LockRoutes)
 async def test_a_gateway_takes_back_what_its_client_did_not_get(
     routes: LockRoutes, ask: Callable[[LockRoutes], Any]
 ) -> None:
-    grants = GrantedLock()
+    grants = granted_lock(())
     grants.feed((await ask(routes)).body)
     undo = grants.request()
     assert undo is not None
@@ -113,7 +113,7 @@ async def test_a_gateway_takes_back_what_its_client_did_not_get(
 
 async def test_a_gateway_takes_back_a_ticket(routes: LockRoutes) -> None:
     await acquire(routes)
-    grants = GrantedLock()
+    grants = granted_lock(())
     grants.feed((await enqueue(routes)).body)
     undo = grants.request()
     assert undo is not None

@@ -1,8 +1,10 @@
 """What a route says of itself to a gateway in front of it: how its answer is undone, and whether its calls are repeated."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
+
+from pydantic_core import from_json, to_json
 
 from holdfast.common.express.message import Answer, Header, Request
 
@@ -30,6 +32,26 @@ class Grants(Protocol):
     def request(self) -> bytes | None:
         """The body of the request that undoes the rest; None when there is nothing to undo."""
         ...
+
+
+class WholeGrant:
+    """An answer in JSON that grants one thing and comes as a whole; of its members, `names` are what the undoing request says."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = tuple(names)
+        self._text = b""
+
+    def feed(self, piece: bytes) -> None:
+        self._text += piece
+
+    def handed_over(self) -> None:
+        self._text = b""
+
+    def request(self) -> bytes | None:
+        if not self._text:
+            return None
+        granted = from_json(self._text)
+        return to_json({name: granted[name] for name in self._names if name in granted})
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict
-from pydantic_core import from_json, to_json
 
 from holdfast.common.express.message import Answer, Header, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.express.undo import Undo
+from holdfast.common.express.undo import Undo, WholeGrant
 from holdfast.common.fields import stored_key
 from holdfast.common.security.principal import Permission
 from holdfast.leases.layer.service import LeaseService
@@ -29,27 +28,8 @@ class WithdrawAnswer(BaseModel):
     withdrawn: bool
 
 
-class GrantedLease:
-    """The answer of an acquire; it comes as a whole."""
-
-    def __init__(self) -> None:
-        self._text = b""
-
-    def feed(self, piece: bytes) -> None:
-        self._text += piece
-
-    def handed_over(self) -> None:
-        self._text = b""
-
-    def request(self) -> bytes | None:
-        if not self._text:
-            return None
-        granted = from_json(self._text)
-        return to_json({name: granted[name] for name in WithdrawRequest.model_fields})
-
-
-def granted_lease(headers: Sequence[Header]) -> GrantedLease:
-    return GrantedLease()
+def granted_lease(headers: Sequence[Header]) -> WholeGrant:
+    return WholeGrant(WithdrawRequest.model_fields)
 
 
 UNDO_ACQUIRE: Final = Undo(WITHDRAW_PATH, granted_lease)

@@ -4,11 +4,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict
-from pydantic_core import from_json, to_json
 
 from holdfast.common.express.message import Answer, Header, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
-from holdfast.common.express.undo import Undo
+from holdfast.common.express.undo import Undo, WholeGrant
 from holdfast.common.security.principal import Permission
 
 WITHDRAW_PATH: Final = "/internal/v1/locks/withdraw"
@@ -26,27 +25,8 @@ class WithdrawLockAnswer(BaseModel):
     withdrawn: bool
 
 
-class GrantedLock:
-    """The answer of an acquire, an enqueue or a wait; it comes as a whole."""
-
-    def __init__(self) -> None:
-        self._text = b""
-
-    def feed(self, piece: bytes) -> None:
-        self._text += piece
-
-    def handed_over(self) -> None:
-        self._text = b""
-
-    def request(self) -> bytes | None:
-        if not self._text:
-            return None
-        granted = from_json(self._text)
-        return to_json({name: granted[name] for name in WithdrawLockRequest.model_fields if name in granted})
-
-
-def granted_lock(headers: Sequence[Header]) -> GrantedLock:
-    return GrantedLock()
+def granted_lock(headers: Sequence[Header]) -> WholeGrant:
+    return WholeGrant(WithdrawLockRequest.model_fields)
 
 
 UNDO_LOCK: Final = Undo(WITHDRAW_PATH, granted_lock)
