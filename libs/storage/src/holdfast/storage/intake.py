@@ -84,10 +84,8 @@ async def remove_unused(blobs: BlobStore, contents: Iterable[Content]) -> None:
 async def _remove(blobs: BlobStore, blob: BlobRef) -> None:
     try:
         await blobs.remove(blob.id)
-    except (
-        StorageError,
-        OSError,
-    ) as error:  # The sweep finds it, and the caller is told what it was refused for.
+    except (StorageError, OSError) as error:
+        # The sweep finds it, and the caller is told what it was refused for.
         _log.debug("storage.intake.blob_left", blob=blob.id, reason=str(error))
 
 

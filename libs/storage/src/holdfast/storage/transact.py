@@ -232,9 +232,8 @@ class BufferedTransaction:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._seen: dict[
-            bytes, Record | None
-        ] = {}  # What was read, and over it what was written and read again.
+        # What was read, and over it what was written and read again.
+        self._seen: dict[bytes, Record | None] = {}
         self.batch = Batch(read_stamp=source.stamp)
         self.followers: list[Callable[[int], None]] = []
         self.undurable_revision = 0

@@ -193,7 +193,7 @@ def _open_tcp(listener: Listener) -> list[socket.socket]:
             bound = socket.socket(family, kind, number)
             opened.append(bound)
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            _find_the_dead(bound)
+            _enable_keepalive(bound)
             if family == socket.AF_INET6:
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             bound.bind((address[0], port or _port_of(opened), *address[2:]))
@@ -204,8 +204,8 @@ def _open_tcp(listener: Listener) -> list[socket.socket]:
     return opened
 
 
-def _find_the_dead(bound: socket.socket) -> None:
-    """Accepted sockets inherit it: a client whose machine is gone says nothing, and whoever waits for it would wait for ever."""
+def _enable_keepalive(bound: socket.socket) -> None:
+    """Accepted sockets inherit it: the end of a client whose machine is gone is seen by nothing else."""
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
         if (option := getattr(socket, name, None)) is not None:

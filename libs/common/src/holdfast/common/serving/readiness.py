@@ -47,9 +47,8 @@ class ReadinessSet:
         self.loop = loop
         self._epoll = select.epoll()
         self._ready: dict[int, Callable[[int], None]] = {}
-        self._began: set[int] = (
-            set()
-        )  # In this turn: what it was told of their descriptors is of earlier ones.
+        # In this turn: what it was told of their descriptors is of earlier ones.
+        self._began: set[int] = set()
         loop.add_reader(self._epoll.fileno(), self._turn)
 
     def watch(self, fd: int, mask: int, on_ready: Callable[[int], None]) -> None:

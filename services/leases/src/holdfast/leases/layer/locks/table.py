@@ -34,9 +34,8 @@ class LockTable:
         self._new_token = new_token
         self._limits = limits or TableLimits()
         self._locks: dict[bytes, Lock] = {}
-        self._idle: OrderedDict[bytes, Lock] = (
-            OrderedDict()
-        )  # Those without holders and waiters, longest idle first.
+        # Those without holders and waiters, longest idle first.
+        self._idle: OrderedDict[bytes, Lock] = OrderedDict()
         self._ending: dict[int, set[Holder]] = {}  # By the second in which their lease ends.
         self._first_second = 0
         """No lease ends before it."""
