@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
+from tests.infra.proxy import Proxy
 from tests.wire.dflockd.conftest import LockPlane, both_share, lock_pair, lock_plane
 from tests.wire.lockd.conftest import Wire
 from tests.wire.lockd.lock_wire import (
@@ -22,6 +24,9 @@ from tests.wire.lockd.lock_wire import (
 )
 from tests.wire.lockd.queue_wire import raw
 from tests.wire.lockd.test_leases import refusal
+
+LOOK_LATER_S = 2.0
+"""More than a node takes to look what became of what it granted, after the end of the lease."""
 
 
 def keys_of(test: str) -> list[str]:
@@ -140,3 +145,33 @@ async def test_a_lock_in_memory_ends_with_the_node_that_took_it(postgres_url: st
         for key in keys_of("taken"):
             while (await here.post(ACQUIRE, {"key": key, "wait_seconds": 5})).status_code != 200:  # noqa: ASYNC110
                 await asyncio.sleep(POLL_S)
+
+
+async def test_a_renewed_lock_stays_held_though_its_node_cannot_ask_for_it_when_its_first_lease_is_over(
+    postgres_url: str,
+) -> None:
+    """While the database can't be reached nobody tells of a key whose home is another node."""
+    parts = urlsplit(postgres_url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    proxy = Proxy(parts.hostname, parts.port)
+    async with proxy.running(), AsyncExitStack() as stack:
+        through = postgres_url.replace(parts.netloc, f"{parts.username}@127.0.0.1:{proxy.port}")
+        pair = await stack.enter_async_context(lock_pair(through, tcp_durable=True))
+        one, two = [await wire_of(stack, plane) for plane in pair.planes]
+        for key in keys_of("renewed"):
+            grant = await take(one, key, ttl_seconds=2)
+            renewed = await one.post(
+                "/v1/locks/renew", {"key": key, "token": grant["token"], "ttl_seconds": 600}
+            )
+            assert renewed.status_code == 200, renewed.text
+        proxy.partition()
+        await asyncio.sleep(2 + LOOK_LATER_S)  # The look itself shows nowhere.
+
+        proxy.heal()
+
+        for node in (one, two):
+            for key in keys_of("renewed"):
+                while (told := refusal(await node.post(ACQUIRE, {"key": key})))[0] == 503:  # noqa: ASYNC110  # As above.
+                    await asyncio.sleep(POLL_S)
+                assert told == (409, "lock_held")

@@ -117,11 +117,11 @@ class Host(Wire):
     def _redeem(self, number: int, ticket: str, key: bytes, timeout_s: float) -> None:
         self._answer(number, None, lambda tell: self._service.on_ticket(ticket, key, timeout_s, tell))
 
-    def _end(self, client: int) -> None:
+    def _end(self, client: int, keeps_leases: bool) -> None:
         session = self._sessions.pop(client, None)
         if session is not None:
             session.on_lost = None
-            self._service.end_local(session)
+            self._service.end_local(session, keeps_leases=keeps_leases)
 
     def _listen(self, number: int, listener: int, pattern: bytes, group: bytes) -> None:
         hosted = self._listeners.setdefault(listener, HostedListener(self, listener))

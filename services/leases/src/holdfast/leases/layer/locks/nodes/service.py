@@ -110,7 +110,7 @@ class NodeLockService(ForwardingLockService):
         self.end_local(session, keeps_leases=keeps_leases)
         for link in self._links.values():
             if link.clients.pop(session.number, None) is not None:
-                link.say("end", session.number)
+                link.say("end", session.number, keeps_leases)
         held = self._held.pop(session)
         if self._is_durable and self.options.releases_with_session and not keeps_leases:
             for key, token in held:
