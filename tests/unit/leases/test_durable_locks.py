@@ -6,9 +6,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holdfast.common.clock import FakeClock
+from holdfast.leases.layer.locks.durable import journal
 from holdfast.leases.layer.locks.durable.service import DurableLockService
-from holdfast.leases.layer.locks.records import Refused
+from holdfast.leases.layer.locks.records import Lock, Refused
 from holdfast.leases.layer.locks.service import LockOptions
+from holdfast.leases.layer.records_pb2 import LockRecord
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.store_clock import StoreClock
 from tests.unit.leases.durable_locks import (
@@ -125,6 +127,50 @@ async def test_what_can_not_be_recorded_did_not_happen() -> None:
         handed = second.wait(b"job")
         await turns()
         assert recorded_tokens(store, b"job") == [handed.token]
+
+
+async def test_the_longest_lease_is_recorded_and_held_after_a_restart() -> None:
+    store = memory_store()
+    longest_s = (1 << 63) - 1
+    async with life(store) as (service, _):
+        first, second = Client(service), Client(service)
+        granted = first.acquire(b"job", ttl_s=longest_s)
+        await turns()
+        waiting = second.acquire(b"job", ttl_s=longest_s, timeout_s=60)
+        released = first.release(b"job", granted.token)
+        await turns()
+        renewed = second.renew(b"job", waiting.token, longest_s)
+        await turns()
+        assert (released.outcome, renewed.outcome) == (True, True)
+
+    async with life(store) as (service, _):
+        view = service.describe(b"job")
+        assert view is not None
+        assert [(holder.token, holder.ttl_s) for holder in view.holders] == [(waiting.token, longest_s)]
+
+
+def defective(lock: Lock, token: int) -> LockRecord:
+    raise ValueError
+
+
+async def test_a_defect_while_a_release_is_recorded_loses_no_waiter(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = memory_store()
+    async with life(store) as (service, _):
+        holder, other = Client(service), Client(service)
+        granted = holder.acquire(b"job")
+        await turns()
+        waiting = other.acquire(b"job", timeout_s=60)
+        with monkeypatch.context() as patch:
+            patch.setattr(journal, "record_of", defective)
+            released = holder.release(b"job", granted.token)
+            await turns()
+        assert released.outcome is Refused.UNAVAILABLE
+        assert waiting.outcomes == []
+
+        released = holder.release(b"job", granted.token)
+        await turns()
+        assert released.outcome is True
+        assert recorded_tokens(store, b"job") == [waiting.token]
 
 
 async def test_requests_for_a_key_under_way_wait_for_their_turn_and_share_the_next_commit() -> None:

@@ -10,6 +10,7 @@ from holdfast.storage.tables import Table
 LOCKS: Final = Table("lock", LockRecord)
 FLOORS: Final = Table("lock", LockFloor)
 HELD: Final = "held"
+_MS_MAX: Final = (1 << 63) - 1
 FLOOR_KEY: Final = FLOORS.key("floor")
 
 
@@ -35,7 +36,8 @@ def _slot(holder: Holder) -> LockSlot:
     return LockSlot(
         token=bytes.fromhex(holder.token.decode()),
         ttl_s=holder.ttl_s,
-        ends_at_ms=round(holder.ends_s * 1000),
+        # A lease may be longer than milliseconds can say: then it ends as late as they can.
+        ends_at_ms=min(round(holder.ends_s * 1000), _MS_MAX),
         granted_at_ms=round(holder.granted_s * 1000),
         address=holder.session.address,
     )

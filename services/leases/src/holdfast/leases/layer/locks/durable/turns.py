@@ -139,11 +139,13 @@ class KeyTurns:
                         self._journal.doubt(name)
                         continue
                 await self._record(name, steps)
-            except HoldfastError as error:
+            except Exception as error:
                 if steps is not None:
                     steps.take_back()
                     steps = None
                 self._journal.doubt(name)
+                if not isinstance(error, HoldfastError):
+                    raise
                 if not isinstance(error, Conflict):
                     break
             else:
