@@ -237,6 +237,25 @@ async def test_a_client_that_hangs_up_behind_a_pipelined_request_cancels_its_han
 
 
 @BOTH_WAYS
+async def test_a_half_closed_client_that_hangs_up_behind_an_answer_that_had_begun_cancels_the_next_handler(
+    is_express: bool,
+) -> None:
+    """The first answer is written by ASGI, in pieces: the end of input comes between them."""
+    sample = Sample()
+    async with serving(sample, is_express=is_express) as (_, raw):
+        reader, writer = await raw.connect()
+        writer.write(request("GET", "/healthz") + request("POST", "/v1/wait"))
+        writer.write_eof()
+        await reader.readuntil(b"\r\n\r\n")
+        await sample.entered.wait()
+
+        writer.close()
+
+        async with asyncio.timeout(20):
+            await sample.cancelled.wait()
+
+
+@BOTH_WAYS
 async def test_a_half_closed_client_gets_the_answers_of_all_its_requests(is_express: bool) -> None:
     sample = Sample()
     async with serving(sample, is_express=is_express) as (_, raw):

@@ -48,6 +48,7 @@ class HttpConnection(asyncio.Protocol):
         "_is_busy",
         "_is_endless",
         "_is_eof",
+        "_is_peer_finished",
         "_is_streaming",
         "_is_tls",
         "_limits",
@@ -98,6 +99,7 @@ class HttpConnection(asyncio.Protocol):
         self._write_paused_s = 0.0
         self._is_busy = False
         self._is_eof = False
+        self._is_peer_finished = False
         self._is_streaming = False
         self._is_endless = False
         self._close_at_s: float | None = None
@@ -214,13 +216,22 @@ class HttpConnection(asyncio.Protocol):
         return True
 
     def peer_finished(self) -> None:
-        """The same, while whole requests are in front of it that wait for the one that runs. A body that is read slowly, or
-        answers that the client takes slowly, need no doubt: the end is read when they are through."""
+        """The same, while nothing is read because requests wait for the one that runs, or did. A body that is read slowly, or
+        answers that the client takes slowly, need no doubt: the end is read when they are through, unless the next request
+        has been waiting behind them."""
+        self._is_peer_finished = True
         if not self._is_busy or self._refusal is not None or self._is_tls or self.write_paused:
             return
         if self._is_endless:
             self.transport.abort()
-        elif self._queue and not self._has_begun_answer:
+        elif (self._queue or self._phase == IDLE) and not self._has_begun_answer:
+            self._close_at_s = self.lane.now_s + self._limits.half_close_grace_s
+            self._doubt_peer()
+
+    def _doubt_finished_peer(self) -> None:
+        """The next request begins, and stands in front of an end that was told of, once, and is read after its answer."""
+        is_in_doubt = self._is_peer_finished and self._close_at_s is None
+        if is_in_doubt and self._is_busy and not self.transport.is_closing():
             self._close_at_s = self.lane.now_s + self._limits.half_close_grace_s
             self._doubt_peer()
 

@@ -458,6 +458,7 @@ class ExpressProtocol(AsgiConnection):
                 self._parse_slices()  # The rest of its body may be there.
             else:
                 self._start(*item)
+            self._doubt_finished_peer()
         elif self._refusal is not None:
             self._send_refusal(self._refusal)
         elif self._unparsed or self._is_eof or self.read_paused:
