@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from urllib.parse import urlsplit
 
 import httpx
@@ -147,17 +147,39 @@ async def test_a_lock_in_memory_ends_with_the_node_that_took_it(postgres_url: st
                 await asyncio.sleep(POLL_S)
 
 
-async def test_a_renewed_lock_stays_held_though_its_node_cannot_ask_for_it_when_its_first_lease_is_over(
-    postgres_url: str,
-) -> None:
-    """While the database can't be reached nobody tells of a key whose home is another node."""
-    parts = urlsplit(postgres_url)
+@asynccontextmanager
+async def proxied(url: str) -> AsyncIterator[tuple[Proxy, str]]:
+    """A way to the database that can break, and the URL of the store by that."""
+    parts = urlsplit(url)
     assert parts.hostname is not None
     assert parts.port is not None
     proxy = Proxy(parts.hostname, parts.port)
-    async with proxy.running(), AsyncExitStack() as stack:
-        through = postgres_url.replace(parts.netloc, f"{parts.username}@127.0.0.1:{proxy.port}")
-        pair = await stack.enter_async_context(lock_pair(through, tcp_durable=True))
+    async with proxy.running():
+        yield proxy, url.replace(parts.netloc, f"{parts.username}@127.0.0.1:{proxy.port}")
+
+
+async def test_a_stream_of_signals_ends_if_nobody_can_be_told_of_its_listener(postgres_url: str) -> None:
+    async with proxied(postgres_url) as (proxy, url), AsyncExitStack() as stack:
+        node = await wire_of(stack, await stack.enter_async_context(lock_plane(store=url, tcp_node_ttl_s=1)))
+        proxy.partition()
+        while (await node.post("/v1/signals", {"channel": "jobs", "payload": "x"})).status_code != 503:  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
+
+        async with raw(node, b"GET /v1/signals?pattern=jobs HTTP/1.1\r\nHost: p\r\n\r\n") as answer:
+            await answer.head()
+            ended = await answer.chunk()
+        proxy.heal()
+
+        assert ended == b""
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+async def test_a_renewed_lock_stays_held_though_its_node_cannot_ask_for_it_when_its_first_lease_is_over(
+    postgres_url: str, is_durable: bool
+) -> None:
+    """Meanwhile its first lease is over, and nobody tells of a key whose home is another node."""
+    async with proxied(postgres_url) as (proxy, url), AsyncExitStack() as stack:
+        pair = await stack.enter_async_context(lock_pair(url, tcp_durable=is_durable))
         one, two = [await wire_of(stack, plane) for plane in pair.planes]
         for key in keys_of("renewed"):
             grant = await take(one, key, ttl_seconds=2)

@@ -67,6 +67,8 @@ class Membership:
         self._members: dict[str, Member] = {}
         self._read_at_ms = 0
         """All records were read no earlier than this."""
+        self._spares_until_ms = 0
+        """When this node comes back from an outage, the others may, too: until then nobody's place is taken."""
         self._serving: list[Member] = []
         self._seeds: list[bytes] = []
         self._valid_until_ms = -1
@@ -158,6 +160,8 @@ class Membership:
             mine = NODES.get(tx, NODE, self.id)
             if mine is None:
                 return False
+            if mine.ends_at_ms <= now_ms:
+                self._spares_until_ms = now_ms + self._ttl_ms
             NODES.put(tx, self._message(mine.serves_from_ms, now_ms), NODE, self.id)
             return True
 
@@ -177,6 +181,8 @@ class Membership:
     async def _remove_ended(self) -> None:
         """Take the place of those that were not heard of."""
         now_ms = self._store.clock.now_ms()
+        if now_ms < self._spares_until_ms:
+            return
         ended = [member.id for member in self.others if member.ends_at_ms <= now_ms]
         if not ended:
             return
