@@ -80,7 +80,8 @@ class SignalRoutes:
     async def _events(self, pattern: bytes, group: bytes) -> AsyncGenerator[bytes, None]:
         inbox = Inbox()
         try:
-            await outcome_of(lambda tell: self.service.listen(inbox, pattern, group, tell))
+            if await outcome_of(lambda tell: self.service.listen(inbox, pattern, group, tell)) is not True:
+                return  # Nobody has the subscriptions now: a client that is told so by the end opens another stream.
             yield b": listening\n\n"
             while True:
                 try:
