@@ -236,3 +236,20 @@ def test_a_rule_that_is_wrong_is_noticed(
 
     with pytest.raises(AssertionError):
         walk()
+
+
+async def test_a_node_begins_without_an_answer_of_the_store_and_is_announced_later() -> None:
+    clock = FakeClock()
+    store = SlowStore(memory_store(clock), clock, 0.0)
+    store.is_lost = True
+    is_serving = asyncio.Event()
+
+    def changed() -> None:
+        if not node.is_frozen:
+            is_serving.set()
+
+    node = Membership(cast(Store, store), 1.0, joins_at_once=True, on_change=changed, on_loss=lambda: None)
+    async with node.running("127.0.0.1:1"):
+        assert node.is_frozen
+        await asyncio.wait_for(is_serving.wait(), 10)
+        assert node.is_mine(b"job")
