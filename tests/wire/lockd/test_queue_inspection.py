@@ -124,7 +124,7 @@ async def test_a_paused_queue_takes_messages_and_gives_none(wire: Wire) -> None:
     await enqueue(wire, "orders", b"hello")
     held = await take(wire, "orders")
     resumed = await asked(wire, "resume")
-    taken = await dequeue(wire, "orders")
+    taken = await dequeue(wire, "orders", wait_seconds=5)  # Another node hears of it a moment later.
 
     assert (paused["paused"], resumed["paused"]) == (True, False)
     assert refusal(held) == (409, "waiting")
