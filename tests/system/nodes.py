@@ -48,7 +48,7 @@ class Node(NamedTuple):
 def run_node(node: Node) -> None:
     """The life of one process."""
     if node.role is not Role.ALL:
-        run_role(node.role, node.port, node.flags, "")
+        run_role(node.role, node.port, node.flags)
         return
     configure_logging("error")
     options = ServeOptions(drain_grace_s=0, shutdown_timeout_s=2)

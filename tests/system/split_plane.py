@@ -43,14 +43,19 @@ _CREATORS: Final[dict[Role, Callable[[dict[str, Any]], FastAPI]]] = {
 }
 
 
-def run_role(role: Role, port: int, flags: dict[str, Any], failpoints: str, is_armed: Event) -> None:
-    """The life of one process. Its failpoints are armed by a signal: none may be met by what it does to begin."""
+def run_armed_role(role: Role, port: int, flags: dict[str, Any], failpoints: str, is_armed: Event) -> None:
+    """Its failpoints are armed by a signal: none may be met by what it does to begin."""
 
     def arm(*_: object) -> None:
         failpoint.arm(failpoints)
         is_armed.set()
 
     signal.signal(signal.SIGUSR1, arm)
+    run_role(role, port, flags)
+
+
+def run_role(role: Role, port: int, flags: dict[str, Any]) -> None:
+    """The life of one process."""
     configure_logging("error")
     options = ServeOptions(drain_grace_s=0, shutdown_timeout_s=2)
     serve(_CREATORS[role](flags), Listener(f"127.0.0.1:{port}"), options=options)
@@ -94,7 +99,7 @@ class SplitPlane:
     def start(self, role: Role, failpoints: str = "", number: int = 0) -> None:
         is_armed = self._armed[role, number] = self._context.Event()
         arguments = (role, self._ports[role, number], self._flags, failpoints, is_armed)
-        process = self._context.Process(target=run_role, args=arguments, name=role.value, daemon=True)
+        process = self._context.Process(target=run_armed_role, args=arguments, name=role.value, daemon=True)
         process.start()
         self._processes[role, number] = process
 
