@@ -103,7 +103,8 @@ class Membership:
     async def running(self, address: str) -> AsyncIterator[None]:
         """This node is announced inside this block."""
         self._address = address
-        with suppress(HoldfastError):  # The process begins all the same, frozen; the first renewal announces it.
+        # Without an answer the process begins all the same, frozen; the first renewal announces it.
+        with suppress(HoldfastError):
             await self._announce()
         follower = Follower(
             self._store,
