@@ -272,6 +272,24 @@ async def test_a_half_closed_client_gets_the_answers_of_all_its_requests(is_expr
     assert answers.count(b'"key":"z"') == 3
 
 
+@BOTH_WAYS
+async def test_a_half_closed_client_is_told_to_continue_at_most_once_by_request(is_express: bool) -> None:
+    """Reading stands still behind a large body: its end is noticed then, and once more when it is read."""
+    sample = Sample()
+    large = b"POST /v1/wait HTTP/1.1\r\nHost: plane\r\nTransfer-Encoding: chunked\r\n\r\n493e0\r\n" + b"x" * 300_000
+    async with serving(sample, is_express=is_express) as (_, raw):
+        reader, writer = await raw.connect()
+        writer.write(large + b"\r\n0\r\n\r\n")
+        writer.write_eof()
+        await sample.entered.wait()
+        sample.released.set()
+        answers = await reader.read()
+        writer.close()
+
+    assert answers.count(b"100 Continue") <= 1
+    assert answers.endswith(b"at last")
+
+
 async def test_slow_heads_and_bodies_are_408() -> None:
     limits = Limits(head_timeout_s=0.2, body_timeout_s=0.2)
     async with serving(Sample(), limits=limits) as (_, raw):

@@ -49,6 +49,7 @@ class HttpConnection(asyncio.Protocol):
         "_is_endless",
         "_is_eof",
         "_is_peer_finished",
+        "_is_probed",
         "_is_streaming",
         "_is_tls",
         "_limits",
@@ -100,6 +101,7 @@ class HttpConnection(asyncio.Protocol):
         self._is_busy = False
         self._is_eof = False
         self._is_peer_finished = False
+        self._is_probed = False
         self._is_streaming = False
         self._is_endless = False
         self._close_at_s: float | None = None
@@ -247,8 +249,10 @@ class HttpConnection(asyncio.Protocol):
     def _doubt_peer(self) -> None:
         """Look whether the client is there, now and from time to time."""
         self.lane.half_closed.add(self)
-        if not self._has_begun_answer and self._http.get_http_version() != "1.0":
-            # A 1xx answer is nothing to a client that waits, and brings a reset from one that is gone.
+        if not self._is_probed and not self._has_begun_answer and self._http.get_http_version() != "1.0":
+            # A 1xx answer is nothing to a client that waits, and brings a reset from one that is gone. The end of its input
+            # may be noticed twice, while reading is paused and when it is read: one for each request is enough.
+            self._is_probed = True
             self.transport.write(_PROBE)
             self.loop.call_later(_PROBE_ANSWER_S, self.check_half_closed, self.lane.now_s)
 

@@ -444,7 +444,7 @@ class ExpressProtocol(AsgiConnection):
             self._take_next()
 
     def _take_next(self) -> None:
-        self._is_busy = False
+        self._is_busy = self._is_probed = False
         if self.transport.is_closing():
             # What the client sent after its last request must not run: no client would get the answer.
             self._phase = REFUSED
