@@ -276,7 +276,10 @@ async def test_a_half_closed_client_gets_the_answers_of_all_its_requests(is_expr
 async def test_a_half_closed_client_is_told_to_continue_at_most_once_by_request(is_express: bool) -> None:
     """Reading stands still behind a large body: its end is noticed then, and once more when it is read."""
     sample = Sample()
-    large = b"POST /v1/wait HTTP/1.1\r\nHost: plane\r\nTransfer-Encoding: chunked\r\n\r\n493e0\r\n" + b"x" * 300_000
+    large = (
+        b"POST /v1/wait HTTP/1.1\r\nHost: plane\r\nTransfer-Encoding: chunked\r\n\r\n493e0\r\n"
+        + b"x" * 300_000
+    )
     async with serving(sample, is_express=is_express) as (_, raw):
         reader, writer = await raw.connect()
         writer.write(large + b"\r\n0\r\n\r\n")
