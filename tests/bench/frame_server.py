@@ -14,7 +14,7 @@ import uvloop
 
 from holdfast.cli.bench.load import DOCUMENT
 from holdfast.common.ids import fresh_correlation_id, new_xid
-from holdfast.storage.disk.journal_file import allocate
+from holdfast.storage.disk.segment import allocate
 
 LOG_BYTES: Final = 64 << 20
 _BODIES: Final = {

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from holdfast.storage.disk.journal_file import allocate
+from holdfast.storage.disk.segment import allocate
 
 SIZE_BYTES: Final = 16 << 20
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from holdfast.storage.disk import segment
-from holdfast.storage.disk.journal_file import DiskFile
+from holdfast.storage.disk.segment import DiskFile
 
 GATE_TIMEOUT_S = 30
 COPIES_MAX = 10

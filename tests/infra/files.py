@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import ClassVar
 
-from holdfast.storage.disk.journal_file import DiskFile
+from holdfast.storage.disk.segment import DiskFile
 from holdfast.storage.disk.segment import RECORD_HEAD_BYTES
 
 

@@ -14,7 +14,7 @@ from holdfast.storage.disk.journal import TURN_BATCHES_ENOUGH
 from holdfast.storage.disk.store import open_disk
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch
-from tests.unit.storage.test_disk_journal_stop import HeldFile, Loop
+from tests.unit.storage.test_disk_journal_stop import HeldFile, Loop, Unmoved
 
 ALL: Final = list(range(1, TURN_BATCHES_ENOUGH + 2))
 
@@ -32,6 +32,7 @@ async def _overtake(folder: Path) -> list[int]:
         store.watch(b"", None, after=0) as watch,
     ):
         journal: Any = store._journal
+        journal._fsync_policy = Unmoved(1)
         loop.on_given_back = is_given_back.set
         first = asyncio.ensure_future(store.commit(Batch(puts={b"a": b""})))
         await asyncio.to_thread(is_writing.wait, 10)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.storage.disk import segment_folder
-from holdfast.storage.disk.journal_file import allocate
+from holdfast.storage.disk.segment import allocate
 from holdfast.storage.disk.store import open_disk
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch

@@ -64,3 +64,18 @@ def test_a_device_that_is_slow_from_the_beginning_is_not_waited_for() -> None:
 
 def test_no_device_is_waited_for_where_that_is_turned_off() -> None:
     assert not _after(None, *[QUICK] * 1000).allows_loop
+
+
+def test_a_quick_sync_changes_nothing_while_it_is_calm() -> None:
+    policy = _after(64, *[QUICK] * 64, 3 * QUICK_S)
+    assert not policy.is_calm  # A slow one is remembered for a while.
+
+    syncs = 0
+    while not policy.is_calm:
+        policy.took(QUICK)
+        syncs += 1
+
+    assert syncs < 1000
+    assert policy.allows_loop
+    policy.took(STALL_S)
+    assert not policy.is_calm

@@ -9,8 +9,7 @@ from struct import Struct
 import pytest
 
 from holdfast.storage.disk import segment
-from holdfast.storage.disk.journal_file import allocate
-from holdfast.storage.disk.segment import SECTOR_BYTES, Seal, SegmentHeader
+from holdfast.storage.disk.segment import SECTOR_BYTES, Seal, SegmentHeader, allocate
 from holdfast.storage.disk.store import open_disk
 from holdfast.storage.errors import StoreCorrupt
 from holdfast.storage.options import StoreOptions

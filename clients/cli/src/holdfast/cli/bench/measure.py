@@ -22,7 +22,7 @@ from holdfast.state.layer.index.terms import Terms
 from holdfast.state.layer.index.writer import IndexStates
 from holdfast.state.layer.records import DOCUMENTS
 from holdfast.state.layer.records_pb2 import Document
-from holdfast.storage.disk.journal_file import allocate
+from holdfast.storage.disk.segment import allocate
 from holdfast.storage.disk.store import open_disk
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Transaction

@@ -26,11 +26,10 @@ from pathlib import Path
 from holdfast.common import failpoint
 from holdfast.common.logging import get_logger
 from holdfast.storage.disk import segment
-from holdfast.storage.disk.fsync_policy import FsyncPolicy
-from holdfast.storage.disk.journal_file import DiskFile, JournalFile, JournalFileFactory
+from holdfast.storage.disk.fsync_policy import QUICK_S, FsyncPolicy
 from holdfast.storage.disk.recovery import RecoveredSegment, Recovery
 from holdfast.storage.disk.room import Room
-from holdfast.storage.disk.segment import Seal, SegmentHeader
+from holdfast.storage.disk.segment import DiskFile, JournalFile, JournalFileFactory, Seal, SegmentHeader
 from holdfast.storage.disk.segment_folder import SegmentFolder
 from holdfast.storage.errors import NO_ROOM, StorageError, StoreFull, StoreReadOnly, storage_error
 from holdfast.storage.local.pending import PendingBatch
@@ -362,7 +361,9 @@ class DiskJournal:
         else:
             began_s = time.perf_counter()
             self._file.pwrite_synced(record, self._offset)
-            self._fsync_policy.took(time.perf_counter() - began_s)
+            took_s = time.perf_counter() - began_s
+            if took_s >= QUICK_S or not self._fsync_policy.is_calm:
+                self._fsync_policy.took(took_s)
         if failpoint.ARMED:
             failpoint.hit("journal.synced")
         self.syncs += 1

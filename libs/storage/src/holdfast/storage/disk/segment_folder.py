@@ -13,9 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from holdfast.storage.disk import segment
-from holdfast.storage.disk.journal_file import allocate
 from holdfast.storage.disk.room import Room
-from holdfast.storage.disk.segment import SegmentHeader
+from holdfast.storage.disk.segment import SegmentHeader, allocate
 from holdfast.storage.whole_file import sync_folder
 
 FIRST_SEGMENT_BYTES = 2 << 20  # Each is twice the one before: a small store takes little.

@@ -12,10 +12,10 @@ from holdfast.common.logging import get_logger
 from holdfast.storage.disk.blobs import FileBlobs
 from holdfast.storage.disk.clock_mark import open_mark
 from holdfast.storage.disk.journal import DiskJournal
-from holdfast.storage.disk.journal_file import DiskFile, JournalFileFactory
 from holdfast.storage.disk.ownership import owned
 from holdfast.storage.disk.rocks import RocksEngine
 from holdfast.storage.disk.room import Room
+from holdfast.storage.disk.segment import DiskFile, JournalFileFactory
 from holdfast.storage.errors import StorageError, from_os
 from holdfast.storage.local import layout
 from holdfast.storage.local.store import LocalStore
