@@ -21,7 +21,7 @@ from holdfast.storage.disk import segment
 from holdfast.storage.disk.journal import DiskJournal
 from holdfast.storage.keys import pack
 from holdfast.storage.local import layout
-from holdfast.storage.local.layout import RecordChange
+from holdfast.storage.local.pending import PendingBatch
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.opening import open_store
 from holdfast.storage.options import StoreOptions
@@ -210,10 +210,8 @@ def _syncs(journal: DiskJournal | None) -> int:
 
 def _journal_record_bytes() -> int:
     """What the journal writes for one commit of this load."""
-    change = RecordChange(
-        _key(0), layout.encode_stored(Record(_key(0), bytes(VALUE_BYTES), 1, 1, 1), ()), None
-    )
-    return len(segment.encode_record(0, 1, [layout.encode_batch(1, 0, 0, [change])[0]]))
+    stored = layout.encode_stored(Record(_key(0), bytes(VALUE_BYTES), 1, 1, 1))
+    return len(segment.encode_record(0, 1, [PendingBatch(1, 0, 0, [(_key(0), stored, None)]).entry]))
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from holdfast.storage.disk.rocks import RocksEngine
 from holdfast.storage.disk.store import open_disk
 from holdfast.storage.errors import StoreFull
 from holdfast.storage.local import layout
+from holdfast.storage.local.pending import PendingBatch
 from holdfast.storage.maintenance import history_check
 from holdfast.storage.maintenance.verify import Verification
 from holdfast.storage.opening import open_backend, open_store
@@ -124,8 +125,8 @@ def alter(folder: Path, change: Callable[[RocksEngine], None]) -> None:
 def other_value(engine: RocksEngine, revision: int) -> list[tuple[bytes, bytes | None]]:
     stored = layout.encode_stored(Record(b"a", b"forged", revision - 1, revision, 2), ())
     previous = layout.encode_stored(Record(b"a", b"1", revision - 1, revision - 1, 1), ())
-    _, raw = layout.encode_batch(revision, revision - 1, 0, [layout.RecordChange(b"a", stored, previous)])
-    return [(layout.change_key(revision), raw)]
+    changed = PendingBatch(revision, revision - 1, 0, [(b"a", stored, previous)])
+    return [write for write in changed.writes if write[0] == layout.change_key(revision)]
 
 
 DAMAGES: dict[str, tuple[Callable[[RocksEngine, int], list[tuple[bytes, bytes | None]]], str]] = {

@@ -375,15 +375,14 @@ def check_batch(batch: Batch, *, is_sealed: bool = False) -> None:
     puts, deletes = batch.puts, batch.deletes
     if len(puts) + len(deletes) + len(batch.expects) > BATCH_KEYS_MAX:
         raise InvalidBatch(f"a batch names at most {BATCH_KEYS_MAX} keys; split it")
-    size_bytes = 0
-    for key, value in puts.items():
-        if len(key) > KEY_BYTES_MAX or len(value) > value_bytes_max:
+    if puts:
+        values = puts.values()
+        if max(map(len, puts)) > KEY_BYTES_MAX or max(map(len, values)) > value_bytes_max:
             raise InvalidBatch(
                 f"a key has at most {KEY_BYTES_MAX} bytes and a value {VALUE_BYTES_MAX}; put more into a blob"
             )
-        size_bytes += len(key) + len(value)
-    if size_bytes > batch_bytes_max:
-        raise InvalidBatch(f"a batch carries at most {BATCH_BYTES_MAX} bytes; split it or use blobs")
+        if sum(map(len, puts)) + sum(map(len, values)) > batch_bytes_max:
+            raise InvalidBatch(f"a batch carries at most {BATCH_BYTES_MAX} bytes; split it or use blobs")
     if deletes and not deletes.isdisjoint(puts):
         raise InvalidBatch(f"key {next(iter(deletes & puts.keys()))!r} is both put and deleted")
     if batch.blobs:

@@ -1,4 +1,4 @@
-"""How a local store lays its state out on an engine, and a batch in the journal.
+"""How a local store lays its state out on an engine, and a batch in the journal; `PendingBatch` writes batches.
 
     r <key>                     stored record: u8 format · u64 create · u64 mod · u64 version · u8 blobs · [36 each] · value
     c <u64 revision>            change: u64 time in ms, then per key: u32 key · u32 stored · u32 previous · the three
@@ -10,7 +10,7 @@ u64 revision · u64 revision before it · u64 time in ms, then per key: u32 key 
 before lets a replay tell a hole from a number that was burnt by a failed write. All numbers are big-endian.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
@@ -27,27 +27,23 @@ META_RESTORING = b"mrestoring"
 META_CLOCK = b"mclock"  # u64 time of the newest commit when the history was compacted last
 
 FORMAT = b"1"
-_STORED_FORMAT = 1
-_NONE = 0xFFFF_FFFF
+STORED_FORMAT = 1
+NONE_BYTES = 0xFFFF_FFFF
 _BLOB_ID_BYTES = 36
 
-_HEAD = Struct(">BQQQB")
-_HEAD_BYTES = _HEAD.size
-_BLOBS_AT = _HEAD_BYTES - 1
-_REVISION = Struct(">Q")
-_PAIR = Struct(">QQ")
-_ENTRY = Struct(">QQQ")
+HEAD = Struct(">BQQQB")
+_HEAD_BYTES = HEAD.size
+BLOBS_AT = _HEAD_BYTES - 1
+REVISION = Struct(">Q")
+PROGRESS = Struct(">QQ")
+ENTRY = Struct(">QQQ")
 _LENGTHS2 = Struct(">II")
-_LENGTHS2_BYTES = _LENGTHS2.size  # A change begins with the lengths of an entry.
-_LENGTHS3 = Struct(">III")
+LENGTHS2_BYTES = _LENGTHS2.size  # A change begins with the lengths of an entry.
+LENGTHS3 = Struct(">III")
 
 
-class RecordChange(NamedTuple):
-    """One key of a batch as it is stored: the new stored record, and the one before."""
-
-    key: bytes
-    stored: bytes | None
-    previous: bytes | None
+RecordChange = tuple[bytes, bytes | None, bytes | None]
+"""One key of a batch as it is stored: the key, the new stored record, and the one before. Plain, because each commit makes several."""
 
 
 class JournalEntry(NamedTuple):
@@ -65,7 +61,7 @@ def after_prefix(prefix: bytes) -> bytes:
 
 
 def change_key(revision: int) -> bytes:
-    return CHANGE + _REVISION.pack(revision)
+    return CHANGE + REVISION.pack(revision)
 
 
 def blob_reference_key(blob_id: str, key: bytes) -> bytes:
@@ -74,75 +70,48 @@ def blob_reference_key(blob_id: str, key: bytes) -> bytes:
 
 def encode_stored(record: Record, blobs: tuple[str, ...] = ()) -> bytes:
     _, value, create_revision, mod_revision, version = record
-    head = _HEAD.pack(_STORED_FORMAT, create_revision, mod_revision, version, len(blobs))
+    head = HEAD.pack(STORED_FORMAT, create_revision, mod_revision, version, len(blobs))
     if not blobs:
         return head + value
     return b"".join([head, *[blob_id.encode() for blob_id in blobs], value])
 
 
 def decode_stored(key: bytes, stored: bytes, *, keys_only: bool = False) -> Record:
-    stored_format, create, mod, version, blob_count = _HEAD.unpack_from(stored)
-    if stored_format != _STORED_FORMAT:
+    stored_format, create, mod, version, blob_count = HEAD.unpack_from(stored)
+    if stored_format != STORED_FORMAT:
         raise StoreCorrupt(f"the record of key {key!r} has the unknown format {stored_format}")
     value = b"" if keys_only else stored[_HEAD_BYTES + blob_count * _BLOB_ID_BYTES :]
     return record_of((key, value, create, mod, version))
 
 
 def change_revision(key: bytes) -> int:
-    revision: int = _REVISION.unpack_from(key, 1)[0]
+    revision: int = REVISION.unpack_from(key, 1)[0]
     return revision
 
 
 def stored_mod_revision(stored: bytes, at: int = 0) -> int:
     """Of the stored record that begins at this place."""
-    revision: int = _HEAD.unpack_from(stored, at)[2]
+    revision: int = HEAD.unpack_from(stored, at)[2]
     return revision
 
 
-def may_have_blobs(changes: Sequence[RecordChange]) -> bool:
-    """Whether a record of the batch refers to a blob, or did so before it."""
-    for _, stored, previous in changes:
-        if (stored is not None and stored[_BLOBS_AT]) or (previous is not None and previous[_BLOBS_AT]):
-            return True
-    return False
-
-
 def stored_blobs(stored: bytes | None) -> tuple[str, ...]:
-    count = 0 if stored is None else stored[_BLOBS_AT]
+    count = 0 if stored is None else stored[BLOBS_AT]
     if stored is None or not count:
         return ()
     return tuple(
         stored[at : at + _BLOB_ID_BYTES].decode()
-        for at in range(_HEAD.size, _HEAD.size + count * _BLOB_ID_BYTES, _BLOB_ID_BYTES)
+        for at in range(HEAD.size, HEAD.size + count * _BLOB_ID_BYTES, _BLOB_ID_BYTES)
     )
-
-
-def encode_batch(
-    revision: int, after_revision: int, at_ms: int, changes: Sequence[RecordChange]
-) -> tuple[bytes, bytes]:
-    """The journal's entry for a batch, and its change in the history: made together, because each commit needs both."""
-    entry = [_ENTRY.pack(revision, after_revision, at_ms)]
-    history = [_REVISION.pack(at_ms)]
-    for key, stored, previous in changes:
-        previous_bytes = _NONE if previous is None else len(previous)
-        if stored is None:
-            lengths = _LENGTHS3.pack(len(key), _NONE, previous_bytes)
-            entry += (lengths[:_LENGTHS2_BYTES], key)
-            history += (lengths, key, previous or b"")
-        else:
-            lengths = _LENGTHS3.pack(len(key), len(stored), previous_bytes)
-            entry += (lengths[:_LENGTHS2_BYTES], key, stored)
-            history += (lengths, key, stored, previous or b"")
-    return b"".join(entry), b"".join(history)
 
 
 def change_at_ms(raw: bytes | None) -> int:
     """When a change was committed, or a mark of the clock was set; 0 if there is none."""
-    return 0 if raw is None or len(raw) < _REVISION.size else int(_REVISION.unpack_from(raw)[0])
+    return 0 if raw is None or len(raw) < REVISION.size else int(REVISION.unpack_from(raw)[0])
 
 
 def encode_clock(at_ms: int) -> bytes:
-    return _REVISION.pack(at_ms)
+    return REVISION.pack(at_ms)
 
 
 def decode_change(revision: int, raw: bytes) -> list[Event]:
@@ -154,17 +123,17 @@ def decode_change(revision: int, raw: bytes) -> list[Event]:
 
 def _decode_change(revision: int, raw: bytes) -> list[Event]:
     events: list[Event] = []
-    at = _REVISION.size
+    at = REVISION.size
     while at < len(raw):
-        key_bytes, stored_bytes, previous_bytes = _LENGTHS3.unpack_from(raw, at)
-        at += _LENGTHS3.size
+        key_bytes, stored_bytes, previous_bytes = LENGTHS3.unpack_from(raw, at)
+        at += LENGTHS3.size
         key = raw[at : at + key_bytes]
         at += key_bytes
         record = previous = None
-        if stored_bytes != _NONE:
+        if stored_bytes != NONE_BYTES:
             record = decode_stored(key, raw[at : at + stored_bytes])
             at += stored_bytes
-        if previous_bytes != _NONE:
+        if previous_bytes != NONE_BYTES:
             previous = decode_stored(key, raw[at : at + previous_bytes])
             at += previous_bytes
         events.append(Event(revision, key, record, previous))
@@ -176,14 +145,14 @@ def _decode_change(revision: int, raw: bytes) -> list[Event]:
 def previous_spans(revision: int, raw: bytes) -> list[tuple[bytes, int, int]]:
     """For each key of a change: where the record before it begins, and its size; 0 if the key was not there."""
     spans: list[tuple[bytes, int, int]] = []
-    at, end = _REVISION.size, len(raw)
+    at, end = REVISION.size, len(raw)
     try:
         while at < end:
-            key_bytes, stored_bytes, previous_bytes = _LENGTHS3.unpack_from(raw, at)
-            at += _LENGTHS3.size
+            key_bytes, stored_bytes, previous_bytes = LENGTHS3.unpack_from(raw, at)
+            at += LENGTHS3.size
             key = raw[at : at + key_bytes]
-            at += key_bytes + (0 if stored_bytes == _NONE else stored_bytes)
-            size = 0 if previous_bytes == _NONE else previous_bytes
+            at += key_bytes + (0 if stored_bytes == NONE_BYTES else stored_bytes)
+            size = 0 if previous_bytes == NONE_BYTES else previous_bytes
             spans.append((key, at, size))
             at += size
     except StructError:
@@ -198,18 +167,18 @@ def _damaged_change(revision: int) -> StoreCorrupt:
 
 
 def decode_entry(raw: bytes) -> JournalEntry:
-    revision, after_revision, at_ms = _ENTRY.unpack_from(raw)
+    revision, after_revision, at_ms = ENTRY.unpack_from(raw)
     return JournalEntry(revision, after_revision, at_ms, list(_entry_puts(raw)))
 
 
 def _entry_puts(raw: bytes) -> Iterator[tuple[bytes, bytes | None]]:
-    at = _ENTRY.size
+    at = ENTRY.size
     while at < len(raw):
         key_bytes, stored_bytes = _LENGTHS2.unpack_from(raw, at)
         at += _LENGTHS2.size
         key = raw[at : at + key_bytes]
         at += key_bytes
-        if stored_bytes == _NONE:
+        if stored_bytes == NONE_BYTES:
             yield key, None
         else:
             yield key, raw[at : at + stored_bytes]
@@ -225,11 +194,11 @@ def check_format(raw: bytes | None, folder: object) -> None:
 
 
 def encode_progress(applied_revision: int, compacted_revision: int) -> bytes:
-    return _PAIR.pack(applied_revision, compacted_revision)
+    return PROGRESS.pack(applied_revision, compacted_revision)
 
 
 def decode_progress(raw: bytes | None) -> tuple[int, int]:
     if raw is None:
         return 0, 0
-    applied, compacted = _PAIR.unpack(raw)
+    applied, compacted = PROGRESS.unpack(raw)
     return applied, compacted

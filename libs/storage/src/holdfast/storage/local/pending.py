@@ -6,6 +6,7 @@ Bookkeeping on the loop: of I/O there is only the engine's, which answers at onc
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -14,8 +15,16 @@ from holdfast.storage.fetched import RangeRead
 from holdfast.storage.known_ranges import RangeCache
 from holdfast.storage.local import layout
 from holdfast.storage.local.engine import ClosedEngine, Engine, Prepared, Write
-from holdfast.storage.local.layout import RecordChange
-from holdfast.storage.port import EMPTY, RangeExpectation, Record, record_of
+from holdfast.storage.local.layout import (
+    BLOBS_AT,
+    CHANGE,
+    LENGTHS2_BYTES,
+    NONE_BYTES,
+    RECORD,
+    STORED_FORMAT,
+    RecordChange,
+)
+from holdfast.storage.port import EMPTY, Batch, RangeExpectation, Record, record_of
 
 RECENT_REVISIONS_MAX = 4096  # How far back a range expectation can be judged …
 RECENT_CHANGES_MAX = 1 << 16  # … and how many changes may be kept for it: a batch may have thousands.
@@ -25,12 +34,21 @@ RANGES_BYTES = 4 << 20
 ENTRY_BYTES = 400  # What an entry takes beside its value: two objects, the key, its place in the dict.
 VALUE_BYTES_MAX = 16 << 10  # A larger one would push out many that are asked for more often.
 
+_pack_head = layout.HEAD.pack
+_pack_number = layout.REVISION.pack
+_pack_entry = layout.ENTRY.pack
+_pack_lengths = layout.LENGTHS3.pack
+
 
 class Kept(NamedTuple):
     """A record, and the same as it is stored."""
 
     record: Record
     stored: bytes
+
+
+# As `record_of`: for each key of each commit.
+_kept: Callable[[tuple[Record, bytes]], Kept] = partial(tuple.__new__, Kept)
 
 
 class Unknown:
@@ -75,16 +93,14 @@ class LatestRecords:
             self._old, self.young = self.young, {}
             self._young_bytes = 0
 
-    def set_all(self, newest: Sequence[tuple[bytes, Kept | None]]) -> None:
-        """The same for the keys of a batch."""
-        young = self.young
-        for key, kept in newest:
-            if kept is not None and len(kept[1]) > VALUE_BYTES_MAX:
+    def set_all(self, newest: Mapping[bytes, Kept | None], stored_bytes: int) -> None:
+        """The same for the keys of a batch, which take so much together as they are stored."""
+        if stored_bytes > VALUE_BYTES_MAX:
+            for key, kept in newest.items():
                 self.set(key, kept)
-                young = self.young
-                continue
-            young[key] = kept
-            self._young_bytes += ENTRY_BYTES if kept is None else ENTRY_BYTES + 2 * len(kept[1])
+            return
+        self.young.update(newest)
+        self._young_bytes += ENTRY_BYTES * len(newest) + 2 * stored_bytes
         if self._young_bytes > GENERATION_BYTES:
             self._old, self.young = self.young, {}
             self._young_bytes = 0
@@ -104,7 +120,8 @@ class LatestRecords:
 
 
 class PendingBatch:
-    """A batch on its way. `answer` is its own commit's, `durable` is for its readers; made on demand."""
+    """A batch on its way, as the journal and the engine get it. `answer` is its own commit's, `durable` is for its readers;
+    made on demand."""
 
     __slots__ = (
         "after_revision",
@@ -113,10 +130,13 @@ class PendingBatch:
         "bare",
         "changes",
         "durable",
+        "entry",
+        "has_blobs",
         "newest",
         "prepared",
         "released_blobs",
         "revision",
+        "stored_bytes",
         "writes",
     )
 
@@ -126,20 +146,46 @@ class PendingBatch:
         after_revision: int,
         at_ms: int,
         changes: list[RecordChange],
-        newest: list[tuple[bytes, Kept | None]],
+        newest: Mapping[bytes, Kept | None] | None = None,
         bare: Collection[bytes] = (),
     ) -> None:
         self.revision = revision
         self.after_revision = after_revision
         self.at_ms = at_ms
         self.changes = changes
-        self.newest = newest  # What each key is after it …
+        self.newest = newest or {}  # What each key is after it …
         self.bare = bare  # … but for these: new ones without a value.
-        self.writes: list[Write] = []  # All that the batch changes on the engine.
-        self.prepared: Prepared | None = None  # The same, ready to be written alone.
+        self.prepared: Prepared | None = None  # What it changes on the engine, ready to be written alone.
         self.released_blobs: Sequence[str] = ()  # Each loses a reference by this batch.
         self.answer: asyncio.Future[int] | None = None
         self.durable: asyncio.Future[int] | None = None
+        entry = [_pack_entry(revision, after_revision, at_ms)]
+        history = [_pack_number(at_ms)]
+        writes: list[Write] = []
+        stored_bytes = 0
+        has_blobs = False
+        for key, stored, previous in changes:
+            previous_bytes = NONE_BYTES
+            if previous is not None:
+                previous_bytes = len(previous)
+                has_blobs = has_blobs or previous[BLOBS_AT] != 0
+            if stored is None:
+                lengths = _pack_lengths(len(key), NONE_BYTES, previous_bytes)
+                entry += (lengths[:LENGTHS2_BYTES], key)
+                history += (lengths, key, previous or b"")
+            else:
+                size = len(stored)
+                stored_bytes += size
+                has_blobs = has_blobs or stored[BLOBS_AT] != 0
+                lengths = _pack_lengths(len(key), size, previous_bytes)
+                entry += (lengths[:LENGTHS2_BYTES], key, stored)
+                history += (lengths, key, stored, previous or b"")
+            writes.append((RECORD + key, stored))
+        writes.append((CHANGE + _pack_number(revision), b"".join(history)))
+        self.entry = b"".join(entry)
+        self.writes = writes  # All that the batch changes on the engine, but references of blobs.
+        self.stored_bytes = stored_bytes
+        self.has_blobs = has_blobs  # A record of the batch refers to a blob, or did so before it.
 
     def succeed(self) -> None:
         for waiter in (self.answer, self.durable):
@@ -182,10 +228,44 @@ class PendingBatches:
     def is_empty(self) -> bool:
         return not self._batches
 
-    @property
-    def touched(self) -> Mapping[bytes, Kept | None]:
-        """The latest state of keys that were touched a moment ago, for a look before `kept`."""
-        return self._records.young
+    def stage(self, batch: Batch, at_ms: int) -> PendingBatch:
+        """Number a batch whose expectations hold: from now on it is what transactions see."""
+        revision = self.revision + 1
+        changes: list[RecordChange] = []
+        newest: dict[bytes, Kept | None] = {}
+        fresh, bare, blobs_of = batch.fresh, batch.bare, batch.blobs
+        young = self._records.young
+        for key, value in batch.puts.items():
+            if bare and key in bare:
+                continue
+            previous = None if key in fresh else young.get(key, UNKNOWN)
+            if isinstance(previous, Unknown):
+                previous = self.kept(key)
+            if previous is None:
+                before = None
+                created, version = revision, 1
+            else:
+                (_, _, created, _, version), before = previous
+                version += 1
+            if blobs_of and key in blobs_of:
+                blobs = blobs_of[key]
+                head = _pack_head(STORED_FORMAT, created, revision, version, len(blobs))
+                stored = b"".join([head, *[blob_id.encode() for blob_id in blobs], value])
+            else:
+                stored = _pack_head(STORED_FORMAT, created, revision, version, 0) + value
+            changes.append((key, stored, before))
+            newest[key] = _kept((record_of((key, value, created, revision, version)), stored))
+        for key in batch.deletes:
+            previous = self.kept(key)
+            if previous is not None:
+                changes.append((key, None, previous.stored))
+                newest[key] = None
+        if bare:  # All are stored alike, and seldom read by their names.
+            stored = _pack_head(STORED_FORMAT, revision, revision, 1, 0)
+            changes += [(key, stored, None) for key in bare]
+        staged = PendingBatch(revision, self.revision_kept, at_ms, changes, newest, bare)
+        self.add(staged)
+        return staged
 
     def add(self, staged: PendingBatch) -> None:
         revision = staged.revision
@@ -195,7 +275,7 @@ class PendingBatches:
         latest = {key: (revision, stored) for key, stored, _ in staged.changes}
         self.undurable.update(latest)
         keys = list(latest)
-        self._records.set_all(staged.newest)
+        self._records.set_all(staged.newest, staged.stored_bytes)
         if staged.bare:
             self._records.forget(staged.bare)
         if self._ranges.starts:
@@ -212,17 +292,19 @@ class PendingBatches:
         for staged in self._batches.values():
             staged.prepared = None
 
-    def remove(self, staged: PendingBatch) -> None:
-        """It is durable and applied now."""
-        revision = staged.revision
-        del self._batches[revision]
-        latest = self.undurable
-        if not self._batches:
+    def remove(self, group: Sequence[PendingBatch]) -> None:
+        """They are durable and applied now."""
+        batches, latest = self._batches, self.undurable
+        if len(group) == len(batches):
+            batches.clear()
             latest.clear()
             return
-        for key, _, _ in staged.changes:
-            if latest[key][0] == revision:
-                del latest[key]
+        for staged in group:
+            revision = staged.revision
+            del batches[revision]
+            for key, _, _ in staged.changes:
+                if latest[key][0] == revision:
+                    del latest[key]
 
     def lose(self, durable_revision: int, error: StorageError) -> None:
         """Nothing here will become durable. The numbers given out are burnt, and one more: a transaction that read
@@ -355,7 +437,7 @@ class PendingBatches:
 
 def _newest_records(staged: PendingBatch) -> Iterator[tuple[bytes, Record | None]]:
     """Each key of a batch and what it is after it."""
-    for key, kept in staged.newest:
+    for key, kept in staged.newest.items():
         yield key, None if kept is None else kept.record
     for key in staged.bare:
         yield key, record_of((key, b"", staged.revision, staged.revision, 1))

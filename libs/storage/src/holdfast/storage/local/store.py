@@ -12,8 +12,7 @@ lost, so is the later one.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import AsyncIterable, Iterable, Iterator, Sequence
 
 from holdfast.common import failpoint
 from holdfast.storage.errors import (
@@ -31,26 +30,18 @@ from holdfast.storage.errors import (
 from holdfast.storage.local import layout
 from holdfast.storage.local.engine import Engine, Write
 from holdfast.storage.local.layout import RecordChange
-from holdfast.storage.local.pending import UNKNOWN, Kept, PendingBatch, Unknown
+from holdfast.storage.local.pending import PendingBatch
 from holdfast.storage.local.reader import LocalReader
 from holdfast.storage.local.snapshot import restored_writes
 from holdfast.storage.port import (
     ABSENT,
     Batch,
     Event,
-    Record,
     SnapshotRecord,
-    record_of,
 )
 from holdfast.storage.transact import check_batch
 
 SLICE_BATCHES = 8  # Applied and answered in one go: so long every other task on the loop waits.
-
-# As `record_of`: for each key of each commit.
-_change: Callable[[tuple[bytes, bytes | None, bytes | None]], RecordChange] = partial(
-    tuple.__new__, RecordChange
-)
-_kept: Callable[[tuple[Record, bytes]], Kept] = partial(tuple.__new__, Kept)
 
 
 class LocalStore(LocalReader):
@@ -73,20 +64,21 @@ class LocalStore(LocalReader):
         if not batch.puts and not batch.deletes:
             await self._pending.wait_durable(self._newest_of(batch))
             return self._revision
-        staged = self._stage(batch)
-        changes = staged.changes
-        entry, history = layout.encode_batch(staged.revision, staged.after_revision, staged.at_ms, changes)
+        if batch.blobs:
+            self._check_blobs(batch.blobs.values())
+        pending = self._pending
+        is_alone = pending.is_empty
+        self._committed_at_ms = at_ms = self._clock.now_ms()
+        staged = pending.stage(batch, at_ms)
         if self._journal is not None:
             staged.answer = asyncio.get_running_loop().create_future()
-            self._journal.offer(entry, staged)
+            self._journal.offer(staged.entry, staged)
         # The journal's thread takes a while to wake up; what only the answer needs is done in that time.
-        staged.writes = engine_writes(staged.revision, history, changes)
-        if layout.may_have_blobs(changes):
-            staged.writes += blob_writes(changes)
-            staged.released_blobs = released_blobs(changes)
-        if self._pending.is_empty:
+        if staged.has_blobs:
+            staged.writes += blob_writes(staged.changes)
+            staged.released_blobs = released_blobs(staged.changes)
+        if is_alone:
             staged.prepared = self._engine.prepare([*staged.writes, self._progress(staged.revision)])
-        self._pending.add(staged)
         if staged.answer is None:
             self.became_durable([staged])
             return staged.revision
@@ -118,47 +110,13 @@ class LocalStore(LocalReader):
             else 0
         )
 
-    def _stage(self, batch: Batch) -> PendingBatch:
-        pending = self._pending
-        revision = pending.revision + 1
-        changes: list[RecordChange] = []
-        newest: list[tuple[bytes, Kept | None]] = []
-        fresh, bare, blobs_of = batch.fresh, batch.bare, batch.blobs
-        touched = pending.touched
-        for key, value in batch.puts.items():
-            if bare and key in bare:
-                continue
-            blobs = blobs_of.get(key, ()) if blobs_of else ()
-            if blobs:
-                self._check_blobs(blobs)
-            previous = None if key in fresh else touched.get(key, UNKNOWN)
-            if isinstance(previous, Unknown):
-                previous = pending.kept(key)
-            if previous is None:
-                record = record_of((key, value, revision, revision, 1))
-                stored = layout.encode_stored(record, blobs)
-                changes.append(_change((key, stored, None)))
-            else:
-                (_, _, create_revision, _, version), before = previous
-                record = record_of((key, value, create_revision, revision, version + 1))
-                stored = layout.encode_stored(record, blobs)
-                changes.append(_change((key, stored, before)))
-            newest.append((key, _kept((record, stored))))
-        for key in batch.deletes:
-            previous = pending.kept(key)
-            if previous is not None:
-                changes.append(_change((key, None, previous.stored)))
-                newest.append((key, None))
-        if bare:  # All are stored alike, and seldom read by their names.
-            stored = layout.encode_stored(record_of((b"", b"", revision, revision, 1)))
-            changes += [_change((key, stored, None)) for key in bare]
-        self._committed_at_ms = at_ms = self._clock.now_ms()
-        return PendingBatch(revision, self._pending.revision_kept, at_ms, changes, newest, bare)
-
-    def _check_blobs(self, blobs: tuple[str, ...]) -> None:
-        for blob_id in blobs:
-            if self._blobs is None or not self._blobs.exists(blob_id):
-                raise BlobNotFound(f"blob {blob_id} does not exist; write it and finish it before the commit")
+    def _check_blobs(self, referred: Iterable[tuple[str, ...]]) -> None:
+        for blobs in referred:
+            for blob_id in blobs:
+                if self._blobs is None or not self._blobs.exists(blob_id):
+                    raise BlobNotFound(
+                        f"blob {blob_id} does not exist; write it and finish it before the commit"
+                    )
 
     # -- what the journal answers
 
@@ -195,11 +153,12 @@ class LocalStore(LocalReader):
         except StorageError as error:
             self.engine_failed(error)
             return
+        self._pending.remove(group)
         for staged in group:
             self._show(staged)
 
     def _progress(self, applied_revision: int) -> Write:
-        return (layout.META_PROGRESS, layout.encode_progress(applied_revision, self._compacted_revision))
+        return (layout.META_PROGRESS, layout.PROGRESS.pack(applied_revision, self._compacted_revision))
 
     def engine_failed(self, error: StorageError) -> None:
         """The engine takes no more. What is on its way is in the journal or not: its writers can't be told until `reload`."""
@@ -235,7 +194,6 @@ class LocalStore(LocalReader):
             self._hub.skip_to(revision - 1)
         self._revision = revision
         self._commits += 1
-        self._pending.remove(staged)
         if staged.released_blobs and self._blobs is not None:
             self._blobs.released(staged.released_blobs)
         self._publish(staged)
@@ -245,7 +203,7 @@ class LocalStore(LocalReader):
         """Events are made of what is watched alone."""
         hub = self._hub
         first, last = hub.first_watched, hub.last_watched
-        if hub.by_key or any(first <= change.key < last for change in staged.changes):
+        if hub.by_key or (last and any(first <= key < last for key, _, _ in staged.changes)):
             hub.publish(staged.revision, events_of(staged))
         else:
             hub.revision = staged.revision
@@ -342,11 +300,8 @@ class LocalStore(LocalReader):
                 f"{self._url}: the journal goes on after revision {entry.after_revision}, "
                 f"the store ends at {self._revision}"
             )
-        changes = [
-            RecordChange(key, stored, self._engine.get(layout.RECORD + key)) for key, stored in entry.puts
-        ]
-        _, history = layout.encode_batch(entry.revision, entry.after_revision, entry.at_ms, changes)
-        writes = engine_writes(entry.revision, history, changes)
+        changes = [(key, stored, self._engine.get(layout.RECORD + key)) for key, stored in entry.puts]
+        writes = PendingBatch(entry.revision, entry.after_revision, entry.at_ms, changes).writes
         progress = layout.encode_progress(entry.revision, self._compacted_revision)
         self._engine.write([*writes, *blob_writes(changes), (layout.META_PROGRESS, progress)])
         self._committed_at_ms = max(self._committed_at_ms, entry.at_ms)
@@ -369,15 +324,6 @@ class LocalStore(LocalReader):
             await self._pending.wait_durable(self._pending.revision)
         self._pending.close(StoreClosed(f"{self._url} is closed"))
         self._hub.close()
-
-
-def engine_writes(revision: int, history: bytes, changes: Sequence[RecordChange]) -> list[Write]:
-    """What a batch changes on the engine but blob references and the progress mark."""
-    prefix = layout.RECORD
-    return [
-        (layout.change_key(revision), history),
-        *[(prefix + key, stored) for key, stored, _ in changes],
-    ]
 
 
 def blob_writes(changes: Sequence[RecordChange]) -> Iterator[Write]:
