@@ -2,9 +2,12 @@
 
 import sys
 
+import pytest
+
 from holdfast.storage.local import layout
 from holdfast.storage.local.engine import MemoryEngine
 from holdfast.storage.local.pending import RECENT_CHANGES_MAX, PendingBatch, PendingBatches
+from holdfast.storage.local.store import events_of
 from holdfast.storage.port import Batch, RangeExpectation, Record
 
 STORED = layout.encode_stored(Record(b"", b"", 1, 1, 1))
@@ -89,3 +92,18 @@ def test_of_several_batches_on_their_way_those_that_are_applied_are_forgotten() 
     pending.remove([second])
     assert pending.is_empty
     assert not pending.undurable
+
+
+def test_only_records_of_watched_keys_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    pending = PendingBatches(0, MemoryEngine())
+    staged = pending.stage(Batch(puts={b"k%d" % number: b"" for number in range(50)}), 0)
+    decoded: list[bytes] = []
+
+    def decode(key: bytes, stored: bytes) -> Record:
+        decoded.append(key)
+        return Record(key, stored, 1, 1, 1)
+
+    monkeypatch.setattr(layout, "decode_stored", decode)
+
+    assert [event.key for event in events_of(staged, lambda key: key == b"k7")] == [b"k7"]
+    assert decoded == [b"k7"]

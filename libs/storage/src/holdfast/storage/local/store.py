@@ -12,7 +12,7 @@ lost, so is the later one.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 
 from holdfast.common import failpoint
 from holdfast.storage.errors import (
@@ -204,7 +204,7 @@ class LocalStore(LocalReader):
         hub = self._hub
         first, last = hub.first_watched, hub.last_watched
         if hub.by_key or (last and any(first <= key < last for key, _, _ in staged.changes)):
-            hub.publish(staged.revision, events_of(staged))
+            hub.publish(staged.revision, events_of(staged, hub.wants))
         else:
             hub.revision = staged.revision
 
@@ -344,7 +344,8 @@ def released_blobs(changes: list[RecordChange]) -> list[str]:
     ]
 
 
-def events_of(staged: PendingBatch) -> list[Event]:
+def events_of(staged: PendingBatch, wants: Callable[[bytes], bool]) -> list[Event]:
+    """Of the wanted keys alone: no other record is decoded."""
     return [
         Event(
             staged.revision,
@@ -353,4 +354,5 @@ def events_of(staged: PendingBatch) -> list[Event]:
             None if previous is None else layout.decode_stored(key, previous),
         )
         for key, stored, previous in staged.changes
+        if wants(key)
     ]
