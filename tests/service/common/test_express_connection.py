@@ -6,6 +6,8 @@ import resource
 import pytest
 
 from holdfast.common.express.limits import Limits
+from holdfast.common.express.message import Answer, Request
+from holdfast.common.express.protocol import REQUESTS_PER_TURN_MAX
 from tests.service.common.sample import Sample, masked, read_answer, request, serving, status_of
 
 BOTH_WAYS = pytest.mark.parametrize("is_express", [True, False], ids=["lane", "asgi"])
@@ -64,6 +66,45 @@ async def test_thousands_of_pipelined_requests_are_all_answered(is_express: bool
         writer.close()
 
     assert {status_of(answer) for answer in answers} == {204}
+
+
+class Counted(Sample):
+    """Counts what is served in each round of the event loop."""
+
+    served = 0
+
+    async def nothing(self, request: Request, body: None) -> Answer:
+        self.served += 1
+        return Answer(204)
+
+    async def rounds(self) -> list[int]:
+        """Until it is cancelled."""
+        rounds: list[int] = []
+        try:
+            while True:
+                before = self.served
+                await asyncio.sleep(0)
+                rounds.append(self.served - before)
+        except asyncio.CancelledError:
+            return rounds
+
+
+@pytest.mark.parametrize("is_behind_another", [False, True])
+async def test_a_long_line_of_quick_requests_leaves_the_loop_to_others_in_between(
+    is_behind_another: bool,
+) -> None:
+    sample = Counted()
+    async with serving(sample) as (_, raw):
+        reader, writer = await raw.connect()
+        rounds = asyncio.ensure_future(sample.rounds())
+        first = request("GET", "/plain") if is_behind_another else b""
+        writer.write(first + b"POST /v1/nothing HTTP/1.1\r\n\r\n" * 3000)
+        answers = [await asyncio.wait_for(read_answer(reader), 30) for _ in range(3000 + is_behind_another)]
+        rounds.cancel()
+        writer.close()
+
+    assert {status_of(answer) for answer in answers[is_behind_another:]} == {204}
+    assert max(await rounds) <= 2 * REQUESTS_PER_TURN_MAX  # One reads on, one goes on.
 
 
 async def test_a_long_line_behind_a_request_that_waited_is_answered() -> None:

@@ -47,6 +47,9 @@ from holdfast.common.ids import correlation_id, fresh_correlation_id
 SLICE_BYTES: Final = 16 * 1024
 """Input is parsed in slices of this size, so that one read cannot queue thousands of pipelined requests."""
 
+REQUESTS_PER_TURN_MAX: Final = 16
+"""So many pipelined requests of a connection are answered one after the other; then it is the turn of others."""
+
 _LOOKED_AT: Final = frozenset({CORRELATION_HEADER, b"content-length", b"connection", b"expect", b"upgrade"})
 
 
@@ -142,6 +145,7 @@ class ExpressProtocol(AsgiConnection):
         "_query",
         "_quick",
         "_served_id",
+        "_served_in_turn",
         "_served_keeps_alive",
     )
 
@@ -155,6 +159,7 @@ class ExpressProtocol(AsgiConnection):
         self._is_parsing = False
         self._hang_up: select.poll | None = None
         self._served_id = ""
+        self._served_in_turn = 0
         self._served_keeps_alive = True
         self._query = b""
         self._correlation_id: bytes | None = None
@@ -172,6 +177,7 @@ class ExpressProtocol(AsgiConnection):
     # Bytes come in.
 
     def data_received(self, data: bytes) -> None:
+        self._served_in_turn = 0
         if self._phase == IDLE and not self._is_busy:
             # Most clients send the same head again and again.
             if self._quick is None or not data.startswith(self._quick.head):
@@ -437,13 +443,20 @@ class ExpressProtocol(AsgiConnection):
         self._running = None
         self._is_endless = False
         self._since_s = self.lane.now_s
+        self._served_in_turn += 1
         if self.write_paused:
             self._is_held_up = True
             self.pause_reading()
+        elif self._served_in_turn >= REQUESTS_PER_TURN_MAX:
+            self.loop.call_soon(
+                self._take_next
+            )  # Busy till then, so what is parsed meanwhile waits in the queue.
         else:
             self._take_next()
 
     def _take_next(self) -> None:
+        if self._served_in_turn >= REQUESTS_PER_TURN_MAX:
+            self._served_in_turn = 0
         self._is_busy = self._is_probed = False
         if self.transport.is_closing():
             # What the client sent after its last request must not run: no client would get the answer.

@@ -26,6 +26,7 @@ from holdfast.common.logging import get_logger
 HAS_EPOLL: Final = hasattr(select, "epoll")
 ACCEPTS_PER_TURN_MAX: Final = 64
 EVENTS_PER_TURN_MAX: Final = 64
+TURN_BYTES_MAX: Final = 1 << 20  # Read so much, a turn ends: what is ready still is so in the next one.
 READ_BYTES_MIN: Final = 16 << 10
 READ_BYTES_MAX: Final = 256 << 10
 UNSENT_BYTES_HIGH: Final = (
@@ -49,6 +50,7 @@ class ReadinessSet:
         self._ready: dict[int, Callable[[int], None]] = {}
         # In this turn: what it was told of their descriptors is of earlier ones.
         self._began: set[int] = set()
+        self.bytes_read = 0  # In this turn.
         loop.add_reader(self._epoll.fileno(), self._turn)
 
     def watch(self, fd: int, mask: int, on_ready: Callable[[int], None]) -> None:
@@ -75,10 +77,13 @@ class ReadinessSet:
     def _turn(self) -> None:
         ready, began = self._ready, self._began
         began.clear()
+        self.bytes_read = 0
         for fd, mask in self._epoll.poll(0, EVENTS_PER_TURN_MAX):
             on_ready = ready.get(fd)
             if on_ready is not None and fd not in began:  # Closed by what was handled before it.
                 on_ready(mask)
+                if self.bytes_read > TURN_BYTES_MAX:
+                    break
 
 
 class SocketListener:
@@ -330,6 +335,7 @@ class SocketTransport(asyncio.Transport):
             return
         try:
             if data:
+                self._readiness.bytes_read += len(data)
                 if len(data) == self._read_bytes < READ_BYTES_MAX:
                     self._read_bytes *= 4
                 self._protocol.data_received(data)
