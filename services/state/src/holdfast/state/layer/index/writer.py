@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from holdfast.state.layer.index.summaries import Summaries
@@ -28,6 +29,7 @@ class DocumentChange(NamedTuple):
     after: Document
 
 
+@lru_cache(maxsize=1024)
 def index_prefix(namespace: str) -> bytes:
     return pack(("index", namespace))
 
