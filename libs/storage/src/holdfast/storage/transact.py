@@ -309,8 +309,12 @@ class BufferedTransaction:
     def put_all_fresh(self, keys: Sequence[bytes]) -> None:
         batch = self.batch
         entries = dict.fromkeys(keys, b"")
-        known = (batch.expects, batch.puts, batch.deletes)
-        if all(entries.keys().isdisjoint(each) for each in known):
+        names = entries.keys()
+        if (
+            names.isdisjoint(batch.expects)
+            and names.isdisjoint(batch.puts)
+            and (not batch.deletes or names.isdisjoint(batch.deletes))
+        ):
             batch.fresh.update(entries)
             batch.bare.update(entries)
             batch.puts.update(entries)

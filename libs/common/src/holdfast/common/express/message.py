@@ -45,6 +45,7 @@ class Request:
         "_client",
         "_first_values",
         "_headers",
+        "_is_asked",
         "_parameters",
         "_principal",
         "body",
@@ -76,6 +77,7 @@ class Request:
         self.correlation_id = correlation_id
         self.operation: tuple[OperationMetrics, str, float] | None = None
         self._first_values: dict[bytes, bytes] | None = None
+        self._is_asked = False
         self._parameters: dict[str, str] | None = None
 
     @property
@@ -123,7 +125,14 @@ class Request:
         values = self._first_values
         if values is None:
             headers = self._headers
-            values = first_values(headers) if isinstance(headers, bytes) else dict(reversed(headers))
+            if isinstance(headers, bytes):
+                if not self._is_asked:  # Many handlers look at one alone.
+                    self._is_asked = True
+                    found = first_value(headers, name)
+                    return None if found is None else found.decode("latin-1")
+                values = first_values(headers)
+            else:
+                values = dict(reversed(headers))
             self._first_values = values
         value = values.get(name)
         return None if value is None else value.strip().decode("latin-1")
@@ -204,24 +213,15 @@ class HandOver(Answer):
 class RenderedAnswer(Answer):
     """An answer whose headers are lines already, well-formed and in order: they go out as they are, perhaps many times."""
 
-    __slots__ = ("header_lines",)
-
-    def __init__(self, status: int, body: bytes, header_lines: bytes) -> None:
-        self.status = status
-        self.body = body
-        self.headers = []
-        self.header_lines = header_lines
-
-
-class ProxiedResponse(RenderedAnswer):
-    """The answer of another process of the plane, which has rendered its headers."""
-
-    __slots__ = ("on_unsent",)
+    __slots__ = ("header_lines", "on_unsent")
 
     def __init__(
         self, status: int, body: bytes, header_lines: bytes, on_unsent: Callable[[], None] | None = None
     ) -> None:
-        super().__init__(status, body, header_lines)
+        self.status = status
+        self.body = body
+        self.headers = []
+        self.header_lines = header_lines
         self.on_unsent = on_unsent
 
 
@@ -273,6 +273,14 @@ def json_answer(value: object, *, status: int = 200, headers: Iterable[Header] =
             value = {name: member for name, member in value.items() if member is not None}
         body = to_json(value)
     return Answer(status, body + b"\n", [*JSON_HEADERS, *headers] if headers else JSON_HEADERS)
+
+
+def json_with_lines(
+    members: dict[str, object], header_lines: bytes, on_unsent: Callable[[], None] | None = None
+) -> RenderedAnswer:
+    """The same of an object, with more headers as lines: for values that cannot break the framing, such as numbers."""
+    body = to_json({name: member for name, member in members.items() if member is not None})
+    return RenderedAnswer(200, body + b"\n", _JSON_HEAD + header_lines, on_unsent)
 
 
 _log = get_logger("api.http.server")

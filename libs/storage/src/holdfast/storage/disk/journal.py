@@ -189,18 +189,22 @@ class DiskJournal:
             return
         finally:
             self._file_lock.release()
-        if is_written:
-            self._store.became_durable([staged for _, staged in queue])
-        if self._end_marker_timer is None:
-            self._end_marker_timer = self._loop.call_later(END_MARKER_AFTER_S, self._wake_for_end_marker)
+        try:
+            if is_written:
+                self._store.became_durable([staged for _, staged in queue])
+        finally:
+            if self._end_marker_timer is None:
+                self._end_marker_timer = self._loop.call_later(END_MARKER_AFTER_S, self._wake_for_end_marker)
 
     def _report(self, group: list[Queued], is_written: bool) -> None:
         """The thread is done with a group. What came meanwhile may be written by the loop now."""
         with self._lock:
             self._unreported -= 1
-        if is_written:
-            self._store.became_durable([staged for _, staged in group])
-        self._flush_soon()
+        try:
+            if is_written:
+                self._store.became_durable([staged for _, staged in group])
+        finally:
+            self._flush_soon()
 
     def _fits_turn(self, queue: list[Queued]) -> bool:
         """Large groups would hold up the loop, and so would the start of the next segment."""

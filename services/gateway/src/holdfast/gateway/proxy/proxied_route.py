@@ -11,7 +11,7 @@ from holdfast.common.express.message import (
     AnyAnswer,
     HandOver,
     Header,
-    ProxiedResponse,
+    RenderedAnswer,
     Request,
     StreamAnswer,
     may_have_body,
@@ -168,7 +168,7 @@ class ProxiedRoute:
     ) -> AnyAnswer:
         lines = answer.header_lines
         if lines is not None and answer.correlation_id == request.correlation_id.encode("ascii"):
-            return ProxiedResponse(answer.status, answer.body, lines, on_unsent)
+            return RenderedAnswer(answer.status, answer.body, lines, on_unsent)
         if request.method == "HEAD" and may_have_body(answer.status):
             return StreamAnswer(
                 answer.status, self._passed_back(answer, request), answer.size_bytes, _no_chunks()

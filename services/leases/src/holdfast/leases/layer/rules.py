@@ -263,11 +263,10 @@ def first_reads(member: Member) -> list[bytes]:
 
 
 def read_new(tx: Transaction, member: Member) -> tuple[Document | None, int]:
-    """The document of a key that has no lease record, and the token of its first grant: one round trip for both."""
-    document_key, floor_key = DOCUMENTS.key(*member), _floor_key(member.namespace)
-    found = tx.get_many((document_key, floor_key))
-    document = DOCUMENTS.decode(found[document_key]) if document_key in found else None
-    forgotten = FLOORS.decode(found[floor_key]).fencing_token if floor_key in found else 0
+    """The document of a key that has no lease record, and the token of its first grant; `first_reads` has both."""
+    document = DOCUMENTS.get(tx, *member)
+    floor = tx.get(_floor_key(member.namespace))
+    forgotten = 0 if floor is None else FLOORS.decode(floor).fencing_token
     place = message_of_state(member) if member.key.startswith("q/") else None
     if place is None:
         return document, forgotten + 1

@@ -167,7 +167,8 @@ class LeaseService:
         self._expiries.set(params.member, lease.expires_at_ms)
         if self._is_shared:
             self._follower.granted(params.member, lease.fencing_token)
-        self.freed([member for member in freed if member != params.member])
+        if freed:
+            self.freed([member for member in freed if member != params.member])
         if failpoint.ARMED:
             failpoint.hit("acquire.answer")
         return Grant(*ids, lease.fencing_token, unix_s(lease.expires_at_ms), current)

@@ -7,7 +7,7 @@ from time import perf_counter
 
 from holdfast.common.errors import HoldfastError, InvalidBody
 from holdfast.common.express.execution import validated
-from holdfast.common.express.message import Answer, HandOver, Request, json_answer
+from holdfast.common.express.message import Answer, Request, json_answer, json_with_lines
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.traits import ALL_METHODS, Admission, Begins, Duration, Group
 from holdfast.common.express.undo import Repeat
@@ -203,7 +203,7 @@ class LeaseRoutes:
         except Draining:
             self._drain.refuse_new_work()
             raise
-        answer = {
+        answer: dict[str, object] = {
             "namespace": namespace,
             "lease_id": grant.lease_id,
             "txn_id": grant.txn_id,
@@ -215,12 +215,8 @@ class LeaseRoutes:
             "fencing_token": grant.fencing_token,
             "correlation_id": request.correlation_id,
         }
-        told = json_answer(
-            answer,
-            headers=[_token_header(grant.fencing_token), (b"x-key-version", b"%d" % grant.current.version)],
-        )
-        give_back = partial(self.service.give_back, params.member, grant)
-        return HandOver(told.status, told.body, told.headers, give_back)
+        lines = b"x-fencing-token: %d\r\nx-key-version: %d\r\n" % (grant.fencing_token, grant.current.version)
+        return json_with_lines(answer, lines, partial(self.service.give_back, params.member, grant))
 
     def _send_waiters_away(self) -> None:
         if hasattr(self, "service"):  # The gateway of a split plane only declares these routes.
@@ -234,7 +230,7 @@ class LeaseRoutes:
         renewal = self._renewal(member, parsed, token, request.header(b"x-txn-id") or parsed.txn_id)
         request.operation = self._metrics.keepalive, member.namespace, perf_counter()
         expires_at_unix = await self.service.keepalive(*renewal)
-        return json_answer({"expires_at_unix": expires_at_unix}, headers=[_token_header(token)])
+        return json_with_lines({"expires_at_unix": expires_at_unix}, b"x-fencing-token: %d\r\n" % token)
 
     async def keepalive_batch(self, request: Request, body: None) -> Answer:
         began_s = perf_counter()
@@ -344,7 +340,3 @@ def _result(renewal: Renewal, outcome: Outcome) -> dict[str, object]:
 
 def _refused(error: HoldfastError) -> dict[str, object]:
     return {"status": error.status, **error_members(error)}
-
-
-def _token_header(token: int) -> tuple[bytes, bytes]:
-    return b"x-fencing-token", b"%d" % token

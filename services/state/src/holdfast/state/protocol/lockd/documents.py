@@ -4,7 +4,16 @@ from collections.abc import AsyncIterator
 
 from holdfast.common.errors import InvalidBody
 from holdfast.common.express.execution import validated
-from holdfast.common.express.message import Answer, AnyAnswer, Header, Request, StreamAnswer, json_answer
+from holdfast.common.express.message import (
+    Answer,
+    AnyAnswer,
+    Header,
+    Request,
+    StreamAnswer,
+    json_answer,
+    json_with_lines,
+    render_lines,
+)
 from holdfast.common.express.traits import ALL_METHODS
 from holdfast.common.fields import fencing_token, is_true, key_of, namespace_of
 from holdfast.common.json_text import compact
@@ -293,13 +302,14 @@ class StateRoutes:
 
 
 def _updated(view: View, content: Content, headers: tuple[Header, ...] = ()) -> Answer:
-    answer = {
+    """The ETag is that of what was just staged: hex digits."""
+    answer: dict[str, object] = {
         "new_version": view.version,
         "new_state_etag": view.etag,
         "bytes": content.size_bytes,
         "metadata": _metadata(view),
     }
-    return json_answer(answer, headers=[*_version_headers(view), *headers])
+    return json_with_lines(answer, render_lines([*_version_headers(view), *headers]))
 
 
 def _counters(mutated: Mutated) -> tuple[Header, ...]:
