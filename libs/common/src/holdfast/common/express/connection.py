@@ -174,7 +174,9 @@ class HttpConnection(asyncio.Protocol):
             self._is_tls = True
             certificate: bytes | None = ssl_object.getpeercert(True)
             self.principal = Principal.of_certificate(certificate)
-            if lane.accepts_peer is not None and not lane.accepts_peer(certificate or b""):
+            accepts = lane.accepts_peer
+            # Where a certificate is required, the handshake has refused those without one.
+            if accepts is not None and certificate is not None and not accepts(certificate):
                 self._phase = REFUSED
                 self.transport.abort()
                 return

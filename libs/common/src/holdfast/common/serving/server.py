@@ -60,7 +60,7 @@ class ServeOptions:
     shutdown_timeout_s: float = 10.0
     """0: as long as clients stay."""
     accepts_peer: Callable[[bytes], bool] | None = None
-    """Looks at the DER certificate after the handshake; False drops the connection."""
+    """Looks at the DER certificate that a client showed in the handshake; False drops the connection."""
 
 
 DEFAULT_OPTIONS: Final = ServeOptions()
