@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import to_json
 
@@ -16,14 +18,18 @@ from holdfast.common.express.message import JSON_HEADERS, Answer, Request, json_
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.traits import Admission, Begins, Duration, Group
 from holdfast.common.role import Role
+from holdfast.common.security.principal import Permission
+from holdfast.common.security.tls import server_context
 from holdfast.common.serving.listener import Listener, ListenerDeclaration
 from holdfast.common.serving.process import listeners_of
 from holdfast.common.serving.server import PlaneServer, ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.proxy import proxied_route
 from holdfast.gateway.settings import GatewaySettings
-from holdfast.storage.hosting.store_app import build_store_app
-from tests.infra.gateway import LOOPBACK, gateway_settings, url_of, with_identity
+from holdfast.txn.hosting import create_role_app
+from tests.infra.gateway import LOOPBACK, SECRET, gateway_settings, url_of
+from tests.service.common.certificates import Authority
+from tests.service.txn.tc_node import Certificates
 
 BODY_BYTES_MAX = 100
 # Some memory is always in use, so with these limits the first sample engages the throttle.
@@ -96,7 +102,9 @@ class NewProtocol:
         router.add("/v9/slow", self.wait)
         router.add("/v9/wait", self.wait, duration=Duration.WAITING)
         router.add("/v9/broken", self.broken)
+        router.add("/v9/coordinate", self.coordinate, permission=Permission.COORDINATOR_SERVER)
         self.routers: Sequence[ExpressRouter] = (router,)
+        self.internal_routers: Sequence[ExpressRouter] = ()
 
     @asynccontextmanager
     async def running(self, layers: object) -> AsyncIterator[None]:
@@ -109,6 +117,9 @@ class NewProtocol:
     async def wait(self, request: Request, body: None) -> Answer:
         await self.released.wait()
         return json_answer({"by": self.name})
+
+    async def coordinate(self, request: Request, body: None) -> Answer:
+        return json_answer({"caller": request.principal.kind})
 
     async def broken(self, request: Request, body: None) -> Answer:
         raise RuntimeError("a defect")
@@ -127,6 +138,12 @@ async def plane(
         httpx.AsyncClient(base_url=url_of(server), timeout=30) as client,
     ):
         yield client, server
+
+
+def port_of(server: PlaneServer, name: str) -> int:
+    address = server.addresses_of(name)[0]
+    assert isinstance(address, tuple)
+    return address[1]
 
 
 @WAYS
@@ -212,9 +229,7 @@ async def test_its_listener_opens_and_closes_with_the_plane() -> None:
 @WAYS
 async def test_it_may_have_a_port_of_its_own_in_its_own_dialect(is_express: bool) -> None:
     async with plane(NewProtocol("me"), is_express=is_express) as (client, server):
-        address = server.addresses_of("numbered")[0]
-        assert isinstance(address, tuple)
-        base = f"http://127.0.0.1:{address[1]}"
+        base = f"http://127.0.0.1:{port_of(server, 'numbered')}"
         put = await client.post(f"{base}/v9/put", json={"key": "a"})
         answers = [
             await client.post(f"{base}/v9/put", content=b"x" * (BODY_BYTES_MAX + 1)),
@@ -230,6 +245,12 @@ async def test_it_may_have_a_port_of_its_own_in_its_own_dialect(is_express: bool
     ] * 3
 
 
+def service_app(protocol: NewProtocol, **settings: Any) -> FastAPI:
+    """The process of the service that the protocol belongs to."""
+    read = GatewaySettings.isolated(store="mem://", internal_secret=SECRET, **settings)
+    return create_role_app(read, Role.STATE, lambda drain, registry: protocol)
+
+
 @asynccontextmanager
 async def split(
     *protocols: NewProtocol, is_express: bool = True, **settings: Any
@@ -239,10 +260,8 @@ async def split(
         options = ServeOptions(is_express=is_express, drain_grace_s=0)
         urls: list[str] = []
         for protocol in protocols:
-            app = build_store_app("state", GatewaySettings.isolated(store="mem://"), [protocol], nullcontext)
-            server = await stack.enter_async_context(
-                running(with_identity(app), Listener("127.0.0.1:0"), options=options)
-            )
+            app = service_app(protocol)
+            server = await stack.enter_async_context(running(app, LOOPBACK, options=options))
             urls.append(url_of(server))
         app = create_app(gateway_settings(urls, **settings), Role.GATEWAY, [NewProtocol("gateway")])
         front = await stack.enter_async_context(running(app, LOOPBACK, options=options))
@@ -292,3 +311,55 @@ async def test_a_gateway_refuses_in_the_dialect_too() -> None:
 
     assert (refused.status_code, refused.json()) == (429, {"code": 429, "message": "throttled"})
     assert "NumberedError" in str(document["responses"]["503"])
+
+
+@asynccontextmanager
+async def with_mutual_tls(
+    shape: str, certificates: Certificates, *, is_express: bool
+) -> AsyncIterator[PlaneServer]:
+    """The process that faces the client, with a port that asks for certificates and one, `LOOPBACK`, that does not."""
+    tls = Listener("127.0.0.1:0", tls=server_context(certificates.bundle), name="tls")
+    options = ServeOptions(is_express=is_express, drain_grace_s=0)
+    settings: dict[str, Any] = {
+        "bundle": certificates.paths["server"],
+        "storage_encryption_disabled": True,
+        "tc_default_ca_allowed": True,
+    }
+    async with AsyncExitStack() as stack:
+        if shape == "service":
+            app = service_app(NewProtocol(), **settings)
+        elif shape == "gateway":
+            behind = await stack.enter_async_context(running(service_app(NewProtocol()), LOOPBACK))
+            app = create_app(gateway_settings([url_of(behind)], **settings), Role.GATEWAY, [NewProtocol()])
+        else:
+            app = create_app(GatewaySettings.isolated(store="mem://", **settings), parts=[NewProtocol()])
+        yield await stack.enter_async_context(running(app, LOOPBACK, tls, options=options))
+
+
+@WAYS
+@pytest.mark.parametrize("shape", ["all in one", "service", "gateway"])
+async def test_its_routes_are_open_to_those_alone_whom_their_permission_names(
+    tmp_path: Path, shape: str, is_express: bool
+) -> None:
+    certificates = Certificates(Authority(), tmp_path, "a")
+    answers: dict[str, httpx.Response] = {}
+    async with with_mutual_tls(shape, certificates, is_express=is_express) as server:
+        base = f"https://127.0.0.1:{port_of(server, 'tls')}"
+        async with httpx.AsyncClient() as client:
+            answers["nobody"] = await client.post(f"{url_of(server)}/v9/coordinate")
+        for name in ("client", "server"):
+            async with httpx.AsyncClient(verify=certificates.contexts[name]) as client:
+                answers[name] = await client.post(f"{base}/v9/coordinate")
+
+    assert {name: (answer.status_code, answer.json()) for name, answer in answers.items()} == {
+        "nobody": (403, {"code": 403, "message": "tc_server_required"}),
+        "client": (403, {"code": 403, "message": "tc_forbidden"}),
+        "server": (200, {"caller": "certificate"}),
+    }
+
+
+async def test_without_mutual_tls_every_caller_has_every_permission() -> None:
+    async with plane(NewProtocol()) as (client, _):
+        answer = await client.post("/v9/coordinate")
+
+    assert answer.json() == {"caller": "anonymous"}

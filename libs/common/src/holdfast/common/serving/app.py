@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from holdfast.common.dialect import Dialects
 from holdfast.common.errors import HoldfastError, InvalidBody, MethodNotAllowed, PathNotFound
-from holdfast.common.express.execution import Gate, Hooks, HttpMetrics, Identify
+from holdfast.common.express.execution import Gate, Hooks, HttpMetrics, Identify, in_turn
 from holdfast.common.express.message import Answer
 from holdfast.common.express.route import Table, compile_table
 from holdfast.common.express.router import ExpressRouter
@@ -54,12 +54,14 @@ def build_app(
     registry: Registry | None = None,
     drain: Drain | None = None,
     identify: Identify | None = None,
+    guard: Identify | None = None,
     gates: Mapping[str, Gate] | None = None,
     listeners: Sequence[ListenerDeclaration] = (),
 ) -> FastAPI:
     """An app with health, metrics, docs, error envelopes and these express routes; more routes may be added.
 
-    `listeners` are those beside the common ones.
+    `identify` finds out whose request it is, `guard` then refuses those who may not use the route. `listeners` are those
+    beside the common ones.
     """
     registry = registry or Registry()
     drain = drain or Drain()
@@ -70,7 +72,7 @@ def build_app(
     if identify is None and any(route.traits.permission is Permission.INTERNAL for route in declared):
         raise ValueError("routes for processes of the plane would be open to every client: pass identify")
     hooks = Hooks(
-        identify=identify,
+        identify=identify if guard is None else in_turn(identify, guard),
         gates=gates or {},
         metrics=HttpMetrics(registry),
         dialects=Dialects(ENVELOPE, {route.path: route.traits.dialect for route in declared}),

@@ -59,7 +59,7 @@ def create_split_app(settings: GatewaySettings, parts: Sequence[Part[Layers]] = 
         health=health,
         drain=drain,
         registry=registry,
-        identify=TcAccess.of(settings).guard(),  # Where TLS ends: the process behind may have none.
+        guard=TcAccess.of(settings).guard(),  # Where TLS ends: the process behind may have none.
         gates=None if backpressure is None else backpressure.admission.gates,
     )
     app.state.peers = peers
