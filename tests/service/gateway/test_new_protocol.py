@@ -18,7 +18,7 @@ from holdfast.common.express.message import JSON_HEADERS, Answer, Request, json_
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.traits import Admission, Begins, Duration, Group
 from holdfast.common.role import Role
-from holdfast.common.security.principal import Permission
+from holdfast.common.security.principal import OUTSIDE, Permission, Principal, PrincipalKind
 from holdfast.common.security.tls import server_context
 from holdfast.common.serving.listener import Listener, ListenerDeclaration
 from holdfast.common.serving.process import listeners_of
@@ -39,6 +39,7 @@ ALWAYS_ENGAGED: dict[str, Any] = {
     "lsf_sample_interval_s": 0.01,
     "qrf_wait_s_max": 0,
 }
+SHAPES = pytest.mark.parametrize("shape", ["all in one", "gateway", "service"])
 WAYS = pytest.mark.parametrize("is_express", [True, False], ids=["lane", "asgi"])
 
 
@@ -55,6 +56,25 @@ class NumberedDialect:
 
     def answer(self, error: HoldfastError) -> Answer:
         return Answer(error.status, to_json({"code": error.status, "message": error.code}), JSON_HEADERS)
+
+
+DIALECT = NumberedDialect()
+
+
+class TokenMissing(HoldfastError):
+    """A caller without a token."""
+
+    code, status = "token_missing", 401
+
+
+def by_token(request: Request) -> Principal:
+    """`Bearer <name> <scope> …`; a guest may do nothing."""
+    kind, _, rest = (request.header(b"authorization") or "").partition(" ")
+    if kind != "Bearer":
+        raise TokenMissing("send a token")
+    name, *scopes = rest.split()
+    permissions: frozenset[Permission] = frozenset() if name == "guest" else OUTSIDE
+    return Principal(PrincipalKind.TOKEN, name, permissions=permissions, scopes=tuple(scopes))
 
 
 class PutRequest(BaseModel):
@@ -89,9 +109,7 @@ class NewProtocol:
     def __init__(self, name: str = "") -> None:
         self.name = name
         self.released = asyncio.Event()
-        router = ExpressRouter(
-            tags=("numbered",), service=Role.STATE, affinity="key", dialect=NumberedDialect()
-        )
+        router = ExpressRouter(tags=("numbered",), service=Role.STATE, affinity="key", dialect=DIALECT)
         router.add(
             "/v9/put",
             self.put,
@@ -103,7 +121,9 @@ class NewProtocol:
         router.add("/v9/wait", self.wait, duration=Duration.WAITING)
         router.add("/v9/broken", self.broken)
         router.add("/v9/coordinate", self.coordinate, permission=Permission.COORDINATOR_SERVER)
-        self.routers: Sequence[ExpressRouter] = (router,)
+        proved = ExpressRouter(service=Role.STATE, dialect=DIALECT, identify=by_token)
+        proved.add("/v9/whoami", self.who_am_i)
+        self.routers: Sequence[ExpressRouter] = (router, proved)
         self.internal_routers: Sequence[ExpressRouter] = ()
 
     @asynccontextmanager
@@ -117,6 +137,11 @@ class NewProtocol:
     async def wait(self, request: Request, body: None) -> Answer:
         await self.released.wait()
         return json_answer({"by": self.name})
+
+    async def who_am_i(self, request: Request, body: None) -> Answer:
+        who = request.principal
+        has_certificate = who.certificate is not None
+        return json_answer([self.name, who.kind, who.name, who.scopes, has_certificate])
 
     async def coordinate(self, request: Request, body: None) -> Answer:
         return json_answer({"caller": request.principal.kind})
@@ -337,7 +362,7 @@ async def with_mutual_tls(
 
 
 @WAYS
-@pytest.mark.parametrize("shape", ["all in one", "service", "gateway"])
+@SHAPES
 async def test_its_routes_are_open_to_those_alone_whom_their_permission_names(
     tmp_path: Path, shape: str, is_express: bool
 ) -> None:
@@ -363,3 +388,54 @@ async def test_without_mutual_tls_every_caller_has_every_permission() -> None:
         answer = await client.post("/v9/coordinate")
 
     assert answer.json() == {"caller": "anonymous"}
+
+
+@asynccontextmanager
+async def entrance(
+    shape: str, protocol: NewProtocol, *, is_express: bool
+) -> AsyncIterator[httpx.AsyncClient]:
+    """To the plane in one process, to one behind a gateway, or to its service without the gateway."""
+    options = ServeOptions(is_express=is_express, drain_grace_s=0)
+    async with AsyncExitStack() as stack:
+        if shape == "all in one":
+            yield (await stack.enter_async_context(plane(protocol, is_express=is_express)))[0]
+        elif shape == "gateway":
+            yield await stack.enter_async_context(split(protocol, is_express=is_express))
+        else:
+            server = await stack.enter_async_context(
+                running(service_app(protocol), LOOPBACK, options=options)
+            )
+            yield await stack.enter_async_context(httpx.AsyncClient(base_url=url_of(server)))
+
+
+@WAYS
+@SHAPES
+async def test_its_callers_prove_who_they_are_in_its_own_way(shape: str, is_express: bool) -> None:
+    async with entrance(shape, NewProtocol("me"), is_express=is_express) as client:
+        known, nobody, guest = [
+            await client.post("/v9/whoami", headers=headers)
+            for headers in (
+                {"authorization": "Bearer alice read write"},
+                {"x-holdfast-internal": "v1.gateway"} if shape != "service" else {},
+                {"authorization": "Bearer guest"},
+            )
+        ]
+        other = await client.post("/v9/put", json={"key": "a"}, headers={"authorization": "Bearer alice"})
+
+    assert known.json() == ["me", "token", "alice", ["read", "write"], False]
+    assert (nobody.status_code, nobody.json()) == (401, {"code": 401, "message": "token_missing"})
+    assert (guest.status_code, guest.json()) == (403, {"code": 403, "message": "permission_missing"})
+    assert other.json()["caller"] == "anonymous"
+
+
+@SHAPES
+async def test_a_token_does_not_hide_the_certificate_of_its_connection(tmp_path: Path, shape: str) -> None:
+    certificates = Certificates(Authority(), tmp_path, "a")
+    async with (
+        with_mutual_tls(shape, certificates, is_express=True) as server,
+        httpx.AsyncClient(verify=certificates.contexts["client"]) as client,
+    ):
+        url = f"https://127.0.0.1:{port_of(server, 'tls')}/v9/whoami"
+        answer = await client.post(url, headers={"authorization": "Bearer alice"})
+
+    assert answer.json() == ["", "token", "alice", [], True]

@@ -16,8 +16,16 @@ from starlette.routing import Route
 
 from holdfast.common.dialect import Dialects
 from holdfast.common.errors import HoldfastError, InvalidBody, MethodNotAllowed, PathNotFound
-from holdfast.common.express.execution import Gate, Hooks, HttpMetrics, Identify, in_turn
+from holdfast.common.express.execution import (
+    Gate,
+    Hooks,
+    HttpMetrics,
+    Identify,
+    identify_by_protocol,
+    in_turn,
+)
 from holdfast.common.express.message import Answer
+from holdfast.common.express.route import Route as ExpressRoute
 from holdfast.common.express.route import Table, compile_table
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.security.principal import Permission
@@ -60,8 +68,8 @@ def build_app(
 ) -> FastAPI:
     """An app with health, metrics, docs, error envelopes and these express routes; more routes may be added.
 
-    `identify` finds out whose request it is, `guard` then refuses those who may not use the route. `listeners` are those
-    beside the common ones.
+    `identify` finds out whose request it is, where the certificate of its connection and the protocol of its route do not
+    say it all; `guard` then refuses those who may not use the route. `listeners` are those beside the common ones.
     """
     registry = registry or Registry()
     drain = drain or Drain()
@@ -72,7 +80,7 @@ def build_app(
     if identify is None and any(route.traits.permission is Permission.INTERNAL for route in declared):
         raise ValueError("routes for processes of the plane would be open to every client: pass identify")
     hooks = Hooks(
-        identify=identify if guard is None else in_turn(identify, guard),
+        identify=_identify(declared, identify, guard),
         gates=gates or {},
         metrics=HttpMetrics(registry),
         dialects=Dialects(ENVELOPE, {route.path: route.traits.dialect for route in declared}),
@@ -89,6 +97,15 @@ def build_app(
     app.openapi = lambda: _openapi(app, express_routers)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     _serve_openapi(app)
     return app
+
+
+def _identify(
+    declared: Sequence[ExpressRoute], identify: Identify | None, guard: Identify | None
+) -> Identify | None:
+    """Nothing is asked of requests for which there is nothing to ask."""
+    if identify is None and any(route.traits.identify is not None for route in declared):
+        identify = identify_by_protocol
+    return identify if guard is None else in_turn(identify, guard)
 
 
 def app_of(app: FastAPI, listener: Listener) -> FastAPI:
