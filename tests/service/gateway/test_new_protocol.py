@@ -277,27 +277,73 @@ def service_app(protocol: NewProtocol, **settings: Any) -> FastAPI:
 
 
 @asynccontextmanager
+async def service(protocol: NewProtocol, *, is_express: bool = True) -> AsyncIterator[PlaneServer]:
+    """The same on all its listeners."""
+    app = service_app(protocol)
+    listeners = listeners_of(app, GatewaySettings.isolated(listen="127.0.0.1:0"))
+    async with running(
+        app, *listeners, options=ServeOptions(is_express=is_express, drain_grace_s=0)
+    ) as server:
+        yield server
+
+
+@asynccontextmanager
 async def split(
     *protocols: NewProtocol, is_express: bool = True, **settings: Any
-) -> AsyncIterator[httpx.AsyncClient]:
+) -> AsyncIterator[tuple[httpx.AsyncClient, PlaneServer]]:
     """Replicas of the service, each with its own, behind a gateway that has the declarations alone."""
     async with AsyncExitStack() as stack:
         options = ServeOptions(is_express=is_express, drain_grace_s=0)
         urls: list[str] = []
         for protocol in protocols:
-            app = service_app(protocol)
-            server = await stack.enter_async_context(running(app, LOOPBACK, options=options))
+            server = await stack.enter_async_context(service(protocol, is_express=is_express))
             urls.append(url_of(server))
-        app = create_app(gateway_settings(urls, **settings), Role.GATEWAY, [NewProtocol("gateway")])
-        front = await stack.enter_async_context(running(app, LOOPBACK, options=options))
+        read = gateway_settings(urls, listen="127.0.0.1:0", **settings)
+        app = create_app(read, Role.GATEWAY, [NewProtocol("gateway")])
+        front = await stack.enter_async_context(running(app, *listeners_of(app, read), options=options))
         for peer in app.state.peers.clients[Role.STATE].peers:
             await peer.probe("/readyz")
-        yield await stack.enter_async_context(httpx.AsyncClient(base_url=url_of(front), timeout=30))
+        yield await stack.enter_async_context(httpx.AsyncClient(base_url=url_of(front), timeout=30)), front
+
+
+async def test_its_port_opens_at_the_gateway_and_its_lines_at_their_service() -> None:
+    async with split(NewProtocol()) as (_, gateway), service(NewProtocol()) as behind:
+        ports = {
+            name: (len(gateway.addresses_of(name)), len(behind.addresses_of(name)))
+            for name in ("main", "numbered", "shouting")
+        }
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(behind, "shouting"))
+        writer.write(b"hello\n")
+        line = await reader.readline()
+        writer.close()
+
+    assert ports == {"main": (1, 1), "numbered": (1, 0), "shouting": (0, 1)}
+    assert line == b"HELLO\n"
+
+
+@WAYS
+async def test_a_port_of_its_own_at_a_gateway_leads_where_the_main_one_does(is_express: bool) -> None:
+    async with split(NewProtocol("one"), NewProtocol("two"), is_express=is_express) as (client, gateway):
+        base = f"http://127.0.0.1:{port_of(gateway, 'numbered')}"
+        by_key = {
+            key: {
+                (await client.post(f"{where}/v9/put", json={"key": key})).json()["by"]
+                for where in ("", base, base)
+            }
+            for key in map(str, range(16))
+        }
+        who = await client.post(f"{base}/v9/whoami", headers={"authorization": "Bearer alice read"})
+        unknown = await client.post(f"{base}/v9/nothing")
+
+    assert all(len(replicas) == 1 for replicas in by_key.values())
+    assert {name for replicas in by_key.values() for name in replicas} == {"one", "two"}
+    assert who.json()[1:] == ["token", "alice", ["read"], False]
+    assert unknown.json() == {"code": 404, "message": "not_found"}
 
 
 @WAYS
 async def test_a_gateway_sends_all_calls_about_one_thing_to_one_replica(is_express: bool) -> None:
-    async with split(NewProtocol("one"), NewProtocol("two"), is_express=is_express) as client:
+    async with split(NewProtocol("one"), NewProtocol("two"), is_express=is_express) as (client, _):
         by_key = {
             key: {(await client.post("/v9/put", json={"key": key})).json()["by"] for _ in range(4)}
             for key in map(str, range(16))
@@ -315,7 +361,7 @@ async def test_a_gateway_gives_up_what_is_too_slow_and_lets_wait_what_may(
 ) -> None:
     monkeypatch.setattr(proxied_route, "ANSWER_S_MAX", 0.2)
     protocol = NewProtocol("me")
-    async with split(protocol, is_express=is_express) as client:
+    async with split(protocol, is_express=is_express) as (client, _):
         waiting = asyncio.create_task(client.post("/v9/wait"))
         slow = await client.post("/v9/slow")
         unknown = await client.post("/v9/nothing")
@@ -328,13 +374,15 @@ async def test_a_gateway_gives_up_what_is_too_slow_and_lets_wait_what_may(
 
 
 async def test_a_gateway_refuses_in_the_dialect_too() -> None:
-    async with split(NewProtocol("me"), **ALWAYS_ENGAGED) as client:
+    async with split(NewProtocol("me"), **ALWAYS_ENGAGED) as (client, gateway):
         while "holdfast_qrf_state 2\n" not in (await client.get("/metrics")).text:
             pass
-        refused = await client.post("/v9/put", json={"key": "a"})
+        own_port = f"http://127.0.0.1:{port_of(gateway, 'numbered')}"
+        refused = [await client.post(f"{base}/v9/put", json={"key": "a"}) for base in ("", own_port)]
         document = (await client.get("/openapi.json")).json()["paths"]["/v9/put"]["post"]
 
-    assert (refused.status_code, refused.json()) == (429, {"code": 429, "message": "throttled"})
+    assert [answer.status_code for answer in refused] == [429, 429]
+    assert [answer.json() for answer in refused] == [{"code": 429, "message": "throttled"}] * 2
     assert "NumberedError" in str(document["responses"]["503"])
 
 
@@ -395,16 +443,13 @@ async def entrance(
     shape: str, protocol: NewProtocol, *, is_express: bool
 ) -> AsyncIterator[httpx.AsyncClient]:
     """To the plane in one process, to one behind a gateway, or to its service without the gateway."""
-    options = ServeOptions(is_express=is_express, drain_grace_s=0)
     async with AsyncExitStack() as stack:
         if shape == "all in one":
             yield (await stack.enter_async_context(plane(protocol, is_express=is_express)))[0]
         elif shape == "gateway":
-            yield await stack.enter_async_context(split(protocol, is_express=is_express))
+            yield (await stack.enter_async_context(split(protocol, is_express=is_express)))[0]
         else:
-            server = await stack.enter_async_context(
-                running(service_app(protocol), LOOPBACK, options=options)
-            )
+            server = await stack.enter_async_context(service(protocol, is_express=is_express))
             yield await stack.enter_async_context(httpx.AsyncClient(base_url=url_of(server)))
 
 

@@ -23,7 +23,7 @@ def create_app(
 ) -> FastAPI:
     """All services in this process, or with `Role.GATEWAY` none of them: they are where the settings say.
 
-    `parts` join those of the plane; a gateway alone takes no more of them than their routes.
+    `parts` join those of the plane; a gateway alone takes no more of them than their routes and their ports for HTTP.
     """
     if role is Role.GATEWAY:
         check_role(settings, role)

@@ -99,7 +99,8 @@ def build_store_app(
         identify=None if peers is None else peers.identify,
         guard=guard,
         gates=gates,
-        listeners=listeners_of(parts),
+        # HTTP of a split plane comes in at its gateway.
+        listeners=[one for one in listeners_of(parts) if peers is None or not one.is_http],
     )
     app.state.peers = peers
     return app
