@@ -10,9 +10,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
-from holdfast.common.errors import HoldfastError
+from holdfast.common.errors import HoldfastError, NotReady
 from holdfast.common.express.limits import Limits
 from holdfast.common.express.message import JSON_HEADERS, Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
@@ -20,6 +20,7 @@ from holdfast.common.express.traits import Admission, Begins, Duration, Group
 from holdfast.common.role import Role
 from holdfast.common.security.principal import OUTSIDE, Permission, Principal, PrincipalKind
 from holdfast.common.security.tls import server_context
+from holdfast.common.serving.app import parts_of
 from holdfast.common.serving.listener import Listener, ListenerDeclaration
 from holdfast.common.serving.process import listeners_of
 from holdfast.common.serving.server import PlaneServer, ServeOptions, running
@@ -28,6 +29,7 @@ from holdfast.gateway.proxy import proxied_route
 from holdfast.gateway.settings import GatewaySettings
 from holdfast.txn.hosting import create_role_app
 from tests.infra.gateway import LOOPBACK, SECRET, gateway_settings, url_of
+from tests.infra.program import free_port
 from tests.service.common.certificates import Authority
 from tests.service.txn.tc_node import Certificates
 
@@ -265,9 +267,63 @@ async def test_it_may_have_a_port_of_its_own_in_its_own_dialect(is_express: bool
 
     assert put.json()["by"] == "me"
     assert [answer.json()["code"] for answer in answers] == [413, 405, 404]
-    assert [answer.json() for answer in others] == [
-        {"error": "not_found", "detail": "this listener serves /v9/ alone"}
-    ] * 3
+    assert [answer.json() for answer in others] == [{"code": 404, "message": "not_found"}] * 3
+
+
+async def _answer_to(port: int, sent: bytes) -> tuple[int, Any]:
+    """What the server says to these bytes, or by itself, and then ends the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    async with asyncio.timeout(20):
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    return int(head.split(b" ")[1]), from_json(body)
+
+
+async def test_its_port_refuses_in_its_dialect_before_it_knows_a_path() -> None:
+    app = create_app(GatewaySettings.isolated(store="mem://"), parts=[NewProtocol()])
+    options = ServeOptions(drain_grace_s=0, limits=Limits(connections_max=1))
+    listeners = [LOOPBACK, Listener("127.0.0.1:0", name="numbered", paths=("/v9/",))]
+    async with running(app, *listeners, options=options) as server:
+        main, numbered = port_of(server, "main"), port_of(server, "numbered")
+        broken = await _answer_to(main, b"\x00\r\n"), await _answer_to(numbered, b"\x00\r\n")
+        _, one = await asyncio.open_connection("127.0.0.1", main)
+        _, other = await asyncio.open_connection("127.0.0.1", numbered)
+        full = await _answer_to(main, b""), await _answer_to(numbered, b"")
+        one.close()
+        other.close()
+
+    assert [(status, body.get("error")) for status, body in (broken[0], full[0])] == [
+        (400, "invalid_request"),
+        (503, "too_many_connections"),
+    ]
+    assert broken[1] == (400, {"code": 400, "message": "invalid_request"})
+    assert full[1] == (503, {"code": 503, "message": "too_many_connections"})
+
+
+@WAYS
+async def test_a_process_that_may_not_serve_says_so_in_its_dialect(is_express: bool) -> None:
+    def refuse() -> None:
+        raise NotReady("the clock of the store is too far away")
+
+    app = create_app(GatewaySettings.isolated(store="mem://"), parts=[NewProtocol()])
+    options = ServeOptions(is_express=is_express, drain_grace_s=0)
+    async with running(app, LOOPBACK, options=options) as server, httpx.AsyncClient() as client:
+        parts_of(app).hooks.check = refuse
+        answer = await client.post(f"{url_of(server)}/v9/put", json={"key": "a"})
+
+    assert (answer.status_code, answer.json()) == (503, {"code": 503, "message": "not_ready"})
+
+
+@WAYS
+async def test_a_gateway_without_its_service_says_so_in_its_dialect(is_express: bool) -> None:
+    settings = gateway_settings([f"http://127.0.0.1:{free_port()}"])
+    app = create_app(settings, Role.GATEWAY, [NewProtocol()])
+    options = ServeOptions(is_express=is_express, drain_grace_s=0)
+    async with running(app, LOOPBACK, options=options) as server, httpx.AsyncClient(timeout=30) as client:
+        answer = await client.post(f"{url_of(server)}/v9/put", json={"key": "a"})
+
+    assert (answer.status_code, answer.json()) == (503, {"code": 503, "message": "upstream_unavailable"})
 
 
 def service_app(protocol: NewProtocol, **settings: Any) -> FastAPI:

@@ -324,7 +324,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _send_refusal(self, error: HoldfastError) -> None:
         lane = self.lane
-        answer = lane.hooks.dialects.of_target(self.url).answer(error)
+        answer = lane.dialects.of_target(self.url).answer(error)
         self.transport.write(render(answer, correlation_id_of(self.headers), lane.common_head, is_last=True))
         self._linger()
 

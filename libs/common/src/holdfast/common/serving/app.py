@@ -91,7 +91,7 @@ def build_app(
     )
     app.router.routes.extend(route for router in express_routers for route in router.asgi_routes(hooks))
     app.router.routes.extend(health_routes(service, health, registry))
-    app.add_middleware(EdgeMiddleware, hooks=hooks)
+    app.add_middleware(EdgeMiddleware, hooks=hooks, dialects=hooks.dialects)
     hints = {"docs": "/docs", "openapi": "/openapi.json", "version": app.version}
     _handle_errors(app, table, hooks.dialects, PathNotFound("nothing is served at this path", hints))
     app.openapi = lambda: _openapi(app, express_routers)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
@@ -116,15 +116,28 @@ def app_of(app: FastAPI, listener: Listener) -> FastAPI:
     small.router.routes.extend(
         route for route in app.router.routes if listener.has(getattr(route, "path", ""))
     )
-    small.add_middleware(EdgeMiddleware, hooks=parts.hooks)
-    table = {path: methods for path, methods in parts.table.items() if listener.has(path.decode())}
-    dialects = Dialects(
-        ENVELOPE,
-        {route.path: route.traits.dialect for methods in table.values() for route in methods.values()},
-    )
+    dialects = dialects_of(parts, listener)
+    small.add_middleware(EdgeMiddleware, hooks=parts.hooks, dialects=dialects)
+    table = table_of(parts, listener)
     only = PathNotFound(f"this listener serves {' and '.join(listener.paths)} alone")
     _handle_errors(small, table, dialects, only)
     return small
+
+
+def table_of(parts: AppParts, listener: Listener) -> Table:
+    """The express routes of its paths."""
+    return {path: methods for path, methods in parts.table.items() if listener.has(path.decode())}
+
+
+def dialects_of(parts: AppParts, listener: Listener) -> Dialects:
+    """Where all paths of a listener belong to one protocol, its dialect is spoken everywhere: at unknown paths, and to
+    those who are refused before they could say what they want."""
+    routes = [route for methods in table_of(parts, listener).values() for route in methods.values()]
+    at_home = [parts.hooks.dialects.of(path.rstrip("/")) for path in listener.paths]
+    is_one = at_home and all(dialect is at_home[0] for dialect in at_home)
+    return Dialects(
+        at_home[0] if is_one else ENVELOPE, {route.path: route.traits.dialect for route in routes}
+    )
 
 
 def _bare_app(service: str, lifespan: Lifespan) -> FastAPI:

@@ -23,7 +23,7 @@ from uvicorn.server import ServerState
 from holdfast.common.express.lane import Lane
 from holdfast.common.express.limits import DEFAULT_LIMITS, Limits
 from holdfast.common.logging import get_logger
-from holdfast.common.serving.app import AppParts, app_of, parts_of
+from holdfast.common.serving.app import AppParts, app_of, dialects_of, parts_of, table_of
 from holdfast.common.serving.connections import Connections, HttpConnections
 from holdfast.common.serving.drain import drain_window_s
 from holdfast.common.serving.listener import (
@@ -123,17 +123,13 @@ class PlaneServer(uvicorn.Server):
     def _lane(self, listener: Listener | None = None) -> Lane:
         """Of all paths, or of those of one listener."""
         options, parts = self._options, self._parts
-        table = {
-            path: methods
-            for path, methods in parts.table.items()
-            if listener is None or listener.has(path.decode())
-        }
         return Lane(
-            table,
+            parts.table if listener is None else table_of(parts, listener),
             parts.hooks,
             limits=options.limits,
             is_express=options.is_express,
             accepts_peer=options.accepts_peer,
+            dialects=None if listener is None else dialects_of(parts, listener),
         )
 
     def _served_by(self, listener: Listener) -> "HttpConnections | Connections":
