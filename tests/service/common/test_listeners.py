@@ -221,6 +221,21 @@ async def test_a_listener_that_cannot_open_takes_the_others_with_it() -> None:
             assert second.addresses == [split_address(mine.address)]
 
 
+async def test_readiness_notes_a_listener_that_was_left_out() -> None:
+    async with running(Sample().app(), LOOPBACK, options=QUICK) as first:
+        taken = f"127.0.0.1:{_port(first, 'main')}"
+        lines = replace(_lines(address=taken), is_optional=True)
+        async with running(Sample().app(), LOOPBACK, lines, options=QUICK) as server:
+            address = f"http://127.0.0.1:{_port(server, 'main')}/readyz"
+            async with httpx.AsyncClient() as client:
+                ready = await client.get(address)
+                whole = await client.get(f"http://{taken}/readyz")
+
+    assert (ready.status_code, ready.content) == (200, b"")
+    assert ready.headers["x-holdfast-listeners"].startswith(f"lines left out: cannot listen on {taken}")
+    assert "x-holdfast-listeners" not in whole.headers
+
+
 async def test_the_server_is_ready_when_all_of_them_are_open() -> None:
     app = Sample().app()
     server = PlaneServer(app, [LOOPBACK, _lines()], QUICK)

@@ -107,6 +107,7 @@ class PlaneServer(uvicorn.Server):
         self._stopped_at_s = 0.0
         self._ticker: asyncio.Task[None] | None = None
         self._bound: list[tuple[Listener, socket.socket]] = []
+        self._left_out: list[str] = []
         self._acceptors: dict[socket.socket, SocketListener | asyncio.Server] = {}
         self._readiness: ReadinessSet | None = None
         self._unix_paths: list[tuple[Path, int]] = []
@@ -182,7 +183,7 @@ class PlaneServer(uvicorn.Server):
     async def _open_listeners(self) -> None:
         loop = asyncio.get_running_loop()
         for listener in self._listeners:
-            for bound in _sockets_of(listener):
+            for bound in self._sockets_of(listener):
                 self._bound.append((listener, bound))
                 if listener.protocol == "unix":
                     self._unix_paths.append(identity_of(Path(listener.address)))
@@ -200,6 +201,17 @@ class PlaneServer(uvicorn.Server):
                     ssl_shutdown_timeout=None if listener.tls is None else _TLS_GOODBYE_TIMEOUT_S,
                 )
                 self._acceptors[bound] = server
+
+    def _sockets_of(self, listener: Listener) -> list[socket.socket]:
+        try:
+            return open_sockets(listener)
+        except AddressTaken as error:
+            if not listener.is_optional:
+                raise
+            _log.warn("server.listener.left_out", listener=listener.name, reason=str(error))
+            self._left_out.append(f"{listener.name} left out: {error}")
+            self._parts.health.note("holdfast-listeners", lambda: "; ".join(self._left_out))
+            return []
 
     def _tick(self) -> None:
         now_s, wall_s = time.monotonic(), self._parts.hooks.wall_s()
@@ -273,16 +285,6 @@ class PlaneServer(uvicorn.Server):
                 connections.abort()
             for task in self.server_state.tasks:
                 task.cancel()
-
-
-def _sockets_of(listener: Listener) -> list[socket.socket]:
-    try:
-        return open_sockets(listener)
-    except AddressTaken as error:
-        if not listener.is_optional:
-            raise
-        _log.warn("server.listener.left_out", listener=listener.name, reason=str(error))
-        return []
 
 
 def _address(bound: socket.socket) -> tuple[str, int] | str:
