@@ -46,5 +46,5 @@ def announce(server: PlaneServer) -> None:
 
 if __name__ == "__main__":
     settings = GatewaySettings()
-    app = build_store_app("gateway", settings, [WritingPart()], nullcontext)
+    app = build_store_app("gateway", settings, [WritingPart()], nullcontext, guard=None)
     run(app, settings, on_started=announce)

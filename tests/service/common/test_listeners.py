@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
+from cryptography import x509
 
 from holdfast.common.express.limits import Limits
 from holdfast.common.security.bundle import parse_bundle
@@ -163,6 +164,27 @@ async def test_tls_is_the_same_for_it_with_the_same_certificates_refused() -> No
     assert len(seen) == 2
 
 
+def _denies_one_serial(certificate: bytes) -> bool:
+    return x509.load_der_x509_certificate(certificate).serial_number != 7
+
+
+@pytest.mark.parametrize("is_http", [False, True], ids=["lines", "http"])
+async def test_a_denylist_denies_no_client_of_a_listener_that_asks_for_no_certificate(is_http: bool) -> None:
+    tls = server_context(parse_bundle(Authority().bundle("server"), "server.pem"))
+    tls.verify_mode = ssl.CERT_NONE  # As the TLS of its own that a declaration may bring.
+    mine = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    mine.check_hostname, mine.verify_mode = False, ssl.CERT_NONE
+    listener = replace(LOOPBACK, name="lines", tls=tls) if is_http else _lines(tls=tls)
+    options = ServeOptions(drain_grace_s=0, accepts_peer=_denies_one_serial)
+    async with running(Sample().app(), listener, options=options) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", _port(server, "lines"), ssl=mine)
+        writer.write(request("POST", "/v1/nothing") if is_http else b"hello\n")
+        line = await _line_or_end(reader)
+        writer.close()
+
+    assert line == (b"HTTP/1.1 204 No Content\r\n" if is_http else b"HELLO\n")
+
+
 async def test_a_listener_with_some_paths_has_no_others() -> None:
     small = replace(LOOPBACK, name="small", paths=("/version", "/v1/echo"))
     async with running(Sample().app(), LOOPBACK, small, options=QUICK) as server:
@@ -197,6 +219,21 @@ async def test_a_listener_that_cannot_open_takes_the_others_with_it() -> None:
 
         async with running(Sample().app(), mine, options=QUICK) as second:
             assert second.addresses == [split_address(mine.address)]
+
+
+async def test_readiness_notes_a_listener_that_was_left_out() -> None:
+    async with running(Sample().app(), LOOPBACK, options=QUICK) as first:
+        taken = f"127.0.0.1:{_port(first, 'main')}"
+        lines = replace(_lines(address=taken), is_optional=True)
+        async with running(Sample().app(), LOOPBACK, lines, options=QUICK) as server:
+            address = f"http://127.0.0.1:{_port(server, 'main')}/readyz"
+            async with httpx.AsyncClient() as client:
+                ready = await client.get(address)
+                whole = await client.get(f"http://{taken}/readyz")
+
+    assert (ready.status_code, ready.content) == (200, b"")
+    assert ready.headers["x-holdfast-listeners"].startswith(f"lines left out: cannot listen on {taken}")
+    assert "x-holdfast-listeners" not in whole.headers
 
 
 async def test_the_server_is_ready_when_all_of_them_are_open() -> None:

@@ -14,7 +14,7 @@ from holdfast.common.express.router import ExpressRouter
 from holdfast.common.role import Role
 from holdfast.common.security.bundle import parse_bundle, read_bundle
 from holdfast.common.security.internal_identity import Signer
-from holdfast.common.security.principal import Permission
+from holdfast.common.security.principal import Permission, Principal
 from holdfast.common.security.tls import client_context, server_context
 from holdfast.common.serving.app import build_app
 from holdfast.common.serving.listener import Listener
@@ -104,7 +104,9 @@ async def test_a_service_sees_the_headers_of_the_client_and_none_of_its_connecti
 
 
 async def test_forged_internal_headers_do_not_get_through() -> None:
-    forged = Signer(b"x" * 32, Role.GATEWAY).sign("GET", "/v1/find?key=a%20b&key=c", b"", b"certificate")
+    forged = Signer(b"x" * 32, Role.GATEWAY).sign(
+        "GET", "/v1/find?key=a%20b&key=c", b"", Principal.of_certificate(b"certificate")
+    )
     async with both(Sample()) as (_, gateway):
         seen = await _seen_headers(
             gateway,

@@ -63,7 +63,7 @@ class Endpoints:
 async def endpoints(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Endpoints]:
     certificates = Certificates(Authority(), tmp_path, "a")
     clock = SteadyClock()
-    routes = TcRoutes(TcAccess())
+    routes = TcRoutes()
     url = f"https://127.0.0.1:{free_port()}"
     listener = Listener(url.removeprefix("https://"), tls=server_context(certificates.bundle))
     options = ServeOptions(is_express=request.param == "lane", drain_grace_s=0)
@@ -92,12 +92,12 @@ async def endpoints(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
 
 @pytest.mark.parametrize("is_express", [True, False], ids=["lane", "asgi"])
 async def test_where_certificates_are_asked_for_none_is_not_enough(is_express: bool) -> None:
-    access = TcAccess(is_on=True)
-    routers = [TcRoutes(access).router, TcLeaseRoutes(access).router]
+    routers = [TcRoutes().router, TcLeaseRoutes().router]
+    app = build_app("txn", express_routers=routers, guard=TcAccess(is_on=True).guard())
     options = ServeOptions(is_express=is_express, drain_grace_s=0)
     address = f"127.0.0.1:{free_port()}"
     async with (
-        running(build_app("txn", express_routers=routers), Listener(address), options=options),
+        running(app, Listener(address), options=options),
         httpx.AsyncClient(base_url=f"http://{address}/v1/tc/", trust_env=False) as client,
     ):
         for path in ("cluster/announce", "cluster/leave", "rm/register", "rm/unregister"):

@@ -4,6 +4,7 @@ from base64 import b64encode
 from pathlib import Path
 
 import pytest
+from pydantic_core import to_json
 
 from holdfast.common.express.message import Request
 from holdfast.common.express.route import Route
@@ -20,7 +21,7 @@ from holdfast.common.security.internal_identity import (
     identify_with,
     internal_keys,
 )
-from holdfast.common.security.principal import ANONYMOUS, Permission, PrincipalKind
+from holdfast.common.security.principal import ANONYMOUS, Permission, Principal, PrincipalKind
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.telemetry.metrics import Registry
 from holdfast.common.upstream.peers import Peers
@@ -35,8 +36,10 @@ def _signed(
     target: str = "/internal/v1/txn/decide?a=b",
     body: bytes | None = b"{}",
     certificate: bytes | None = None,
+    client: Principal | None = None,
 ) -> bytes:
-    return Signer(KEY, Role.GATEWAY, lambda: NOW_S).sign(method, target, body, certificate)
+    client = client or Principal.of_certificate(certificate)
+    return Signer(KEY, Role.GATEWAY, lambda: NOW_S).sign(method, target, body, client)
 
 
 def _verifier(*keys: bytes, later_s: float = 0.0) -> Verifier:
@@ -99,7 +102,7 @@ def test_a_signature_tells_who_called_and_for_whom(certificate: bytes | None) ->
 
     caller = _verifier().check("POST", "/internal/v1/txn/decide?a=b", value, b"{}")
 
-    assert (caller.role, caller.certificate) == ("gateway", certificate)
+    assert (caller.role, caller.client.certificate) == ("gateway", certificate)
 
 
 @pytest.mark.parametrize(
@@ -117,8 +120,52 @@ def test_a_signature_is_for_one_call_only(method: str, target: str, body: bytes)
         _verifier().check(method, target, _signed(), body)
 
 
-def test_every_changed_byte_of_a_signature_is_noticed() -> None:
-    value = _signed(certificate=CERTIFICATE)
+@pytest.mark.parametrize(
+    "client",
+    [
+        Principal(PrincipalKind.TOKEN, "a.b\n€", scopes=("read", "queues:a b")),
+        Principal(PrincipalKind.JWT, "alice", CERTIFICATE, frozenset((Permission.CLIENT,))),
+        Principal(PrincipalKind.CERTIFICATE, "mapped", CERTIFICATE),
+        Principal(PrincipalKind.ANONYMOUS, permissions=frozenset()),
+    ],
+    ids=lambda client: client.kind,
+)
+def test_a_client_is_told_with_all_that_its_proof_says(client: Principal) -> None:
+    value = _signed(client=client)
+    request = _request("/internal/v1/txn/decide", [])
+
+    caller = _verifier().check(request.method, "/internal/v1/txn/decide?a=b", value, request.body)
+
+    assert caller.client == client
+
+
+@pytest.mark.parametrize(
+    "proved",
+    [
+        {"kind": "internal"},
+        {"kind": "admin"},
+        {"permissions": ["client", "internal"]},
+        {"permissions": ["everything"]},
+        {"subject": 1},
+        {"scopes": "read"},
+        {"certificate": "AA"},
+    ],
+    ids=str,
+)
+def test_a_signed_client_that_none_can_be_is_refused(proved: dict[str, object]) -> None:
+    members = {"kind": "token", "subject": "a", "permissions": ["client"], "scopes": [], **proved}
+    text = b64encode(to_json(members), b"-_").rstrip(b"=")
+    claims = b".".join([b"v2", b"gateway", b"%d" % NOW_S, _signed().split(b".")[3], b"", text])
+    value = b"%b.%b" % (claims, _Mac(KEY).of("POST", "/internal/v1/txn/decide?a=b", claims))
+
+    with pytest.raises(InternalForbidden, match="client in the signature"):
+        _verifier().check("POST", "/internal/v1/txn/decide?a=b", value, b"{}")
+
+
+@pytest.mark.parametrize("kind", [PrincipalKind.CERTIFICATE, PrincipalKind.TOKEN])
+def test_every_changed_byte_of_a_signature_is_noticed(kind: PrincipalKind) -> None:
+    subject = "a" if kind is PrincipalKind.TOKEN else ""
+    value = _signed(client=Principal(kind, subject, CERTIFICATE))
     for position in range(len(value)):
         changed = (
             value[:position]

@@ -51,7 +51,7 @@ class WatchingPart:
 
 
 async def test_the_app_is_ready_once_its_store_is_open(tmp_path: Path) -> None:
-    app = build_store_app("leases", settings_for(tmp_path), (), nullcontext)
+    app = build_store_app("leases", settings_for(tmp_path), (), nullcontext, guard=None)
 
     before = await get(app, "/readyz")
     async with app.router.lifespan_context(app):
@@ -63,7 +63,7 @@ async def test_the_app_is_ready_once_its_store_is_open(tmp_path: Path) -> None:
 
 async def test_parts_get_the_store_and_end_before_it_closes(tmp_path: Path) -> None:
     part = WatchingPart()
-    app = build_store_app("leases", settings_for(tmp_path), [part], nullcontext)
+    app = build_store_app("leases", settings_for(tmp_path), [part], nullcontext, guard=None)
 
     async with app.router.lifespan_context(app):
         assert part.store is not None
@@ -72,7 +72,7 @@ async def test_parts_get_the_store_and_end_before_it_closes(tmp_path: Path) -> N
 
 
 async def test_an_error_while_opening_arrives_as_itself(tmp_path: Path) -> None:
-    app = build_store_app("leases", settings_for(tmp_path), (), nullcontext)
+    app = build_store_app("leases", settings_for(tmp_path), (), nullcontext, guard=None)
 
     async with open_store(f"disk://{tmp_path}", StoreOptions()):
         with pytest.raises(StoreLocked, match=str(os.getpid())):

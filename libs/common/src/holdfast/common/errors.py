@@ -55,6 +55,12 @@ class MethodNotAllowed(HoldfastError):
     code, status = "method_not_allowed", 405
 
 
+class PermissionMissing(HoldfastError):
+    """The caller is known, and may not use this."""
+
+    code, status = "permission_missing", 403
+
+
 class RequestTimeout(HoldfastError):
     """The client took too long to send its request."""
 

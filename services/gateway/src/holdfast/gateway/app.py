@@ -15,6 +15,7 @@ from holdfast.gateway.settings import GatewaySettings
 from holdfast.storage.hosting.store_app import Part, build_store_app
 from holdfast.storage.port import Store
 from holdfast.txn.layers import Layers, open_layers
+from holdfast.txn.protocol.access import TcAccess
 
 
 def create_app(
@@ -22,7 +23,7 @@ def create_app(
 ) -> FastAPI:
     """All services in this process, or with `Role.GATEWAY` none of them: they are where the settings say.
 
-    `parts` join those of the plane; a gateway alone takes no more of them than their routes.
+    `parts` join those of the plane; a gateway alone takes no more of them than their routes and their ports for HTTP.
     """
     if role is Role.GATEWAY:
         check_role(settings, role)
@@ -34,16 +35,17 @@ def create_app(
     def layers(store: Store) -> AbstractAsyncContextManager[Layers]:
         return open_layers(store, settings, Role.ALL, registry, on_lease_end=drain.lease_ended)
 
-    if settings.qrf_disabled:
-        return build_store_app("gateway", settings, served, layers, drain=drain, registry=registry)
-    backpressure = Backpressure(settings, registry)
-    backpressure.admission.guard([router for part in served for router in part.routers])
+    backpressure = None if settings.qrf_disabled else Backpressure(settings, registry)
+    if backpressure is not None:
+        backpressure.admission.guard([router for part in served for router in part.routers])
+        served.append(backpressure)
     return build_store_app(
         "gateway",
         settings,
-        [*served, backpressure],
+        served,
         layers,
+        guard=TcAccess.of(settings).guard(),
         drain=drain,
         registry=registry,
-        gates=backpressure.admission.gates,
+        gates=None if backpressure is None else backpressure.admission.gates,
     )

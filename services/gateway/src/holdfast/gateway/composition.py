@@ -23,7 +23,11 @@ def parts_of_plane(settings: PlaneSettings, drain: Drain, registry: Registry) ->
     ]
 
 
+def declared_parts(settings: PlaneSettings) -> list[Part[Layers]]:
+    """What all services declare, for a process that runs none of them."""
+    return parts_of_plane(settings, Drain(), Registry())
+
+
 def declared_routers(settings: PlaneSettings) -> Sequence[ExpressRouter]:
-    """The routes of all services, for a process that runs none of them."""
-    parts = parts_of_plane(settings, Drain(), Registry())
-    return [router for part in parts for router in part.routers]
+    """Their routes alone."""
+    return [router for part in declared_parts(settings) for router in part.routers]

@@ -27,7 +27,7 @@ class TxnPart:
     def __init__(self, settings: PlaneSettings, registry: Registry) -> None:
         self._settings = settings
         self._cluster = TcCluster(settings, registry)
-        self._txn = TxnRoutes(self._cluster, self._cluster.access)
+        self._txn = TxnRoutes(self._cluster)
         self._internal = InternalTxnRoutes()
 
     @property

@@ -14,6 +14,7 @@ from holdfast.common.upstream.peers import Peers
 from holdfast.storage.hosting.store_app import Part, build_store_app
 from holdfast.txn.cluster.remote_lead import RemoteLead
 from holdfast.txn.layers import Layers, open_layers
+from holdfast.txn.protocol.access import TcAccess
 
 
 class ServicePart(Part[Layers], Protocol):
@@ -41,4 +42,5 @@ def create_role_app(
         drain=drain,
         registry=registry,
         peers=peers,
+        guard=TcAccess.of(settings).guard(),
     )

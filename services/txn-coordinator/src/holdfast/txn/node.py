@@ -28,7 +28,7 @@ from holdfast.txn.cluster.peers_late import LatePeers
 from holdfast.txn.cluster.registry.records import RmTable
 from holdfast.txn.cluster.registry.registry import RmRegistry
 from holdfast.txn.layer.island import backend_hash_of
-from holdfast.txn.protocol.access import TcAccess, server_identity
+from holdfast.txn.protocol.access import server_identity
 from holdfast.txn.protocol.cluster import TcRoutes
 from holdfast.txn.protocol.leader_lease import TcLeaseRoutes
 
@@ -48,9 +48,8 @@ class TcCluster:
         self._election: Election | None = None
         self._membership: Membership | None = None
         self._show(registry)
-        self.access = TcAccess.of(settings)
-        self._lease_routes = TcLeaseRoutes(self.access)
-        self._routes = TcRoutes(self.access)
+        self._lease_routes = TcLeaseRoutes()
+        self._routes = TcRoutes()
         self.peers: PeerPort
         """Calls to other nodes, while the store is open."""
         self.registry: RmRegistry

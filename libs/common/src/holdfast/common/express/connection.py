@@ -174,7 +174,9 @@ class HttpConnection(asyncio.Protocol):
             self._is_tls = True
             certificate: bytes | None = ssl_object.getpeercert(True)
             self.principal = Principal.of_certificate(certificate)
-            if lane.accepts_peer is not None and not lane.accepts_peer(certificate or b""):
+            accepts = lane.accepts_peer
+            # Where a certificate is required, the handshake has refused those without one.
+            if accepts is not None and certificate is not None and not accepts(certificate):
                 self._phase = REFUSED
                 self.transport.abort()
                 return
@@ -322,7 +324,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _send_refusal(self, error: HoldfastError) -> None:
         lane = self.lane
-        answer = lane.hooks.dialects.of_target(self.url).answer(error)
+        answer = lane.dialects.of_target(self.url).answer(error)
         self.transport.write(render(answer, correlation_id_of(self.headers), lane.common_head, is_last=True))
         self._linger()
 

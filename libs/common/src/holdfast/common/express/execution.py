@@ -14,7 +14,7 @@ import types
 from asyncio.tasks import _enter_task, _leave_task  # Documented for those who extend asyncio.
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from time import perf_counter
 from typing import Any, Final, Generic, TypeVar
@@ -22,7 +22,7 @@ from typing import Any, Final, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from holdfast.common.dialect import Dialects
-from holdfast.common.errors import HoldfastError
+from holdfast.common.errors import HoldfastError, PermissionMissing
 from holdfast.common.express.message import AnyAnswer, Request, StreamAnswer
 from holdfast.common.express.route import Route
 from holdfast.common.express.stream import begin
@@ -140,6 +140,19 @@ def in_turn(first: Identify | None, second: Identify) -> Identify:
         second(route, request)
 
     return identify
+
+
+def identify_by_protocol(route: Route, request: Request) -> None:
+    """Take the principal from the proof that the protocol of a route asks for; the certificate of the connection stays."""
+    prove = route.traits.identify
+    if prove is None:
+        return
+    principal = prove(request)
+    if principal.certificate is None:
+        principal = replace(principal, certificate=request.principal.certificate)
+    if not principal.may(route.traits.permission):
+        raise PermissionMissing("what the caller proved to be does not allow this")
+    request.principal = principal
 
 
 Result = TypeVar("Result")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from email.utils import formatdate
 from typing import TYPE_CHECKING
 
+from holdfast.common.dialect import Dialects
 from holdfast.common.express.execution import Hooks, Worker
 from holdfast.common.express.limits import DEFAULT_LIMITS, Limits
 from holdfast.common.express.message import AnyAnswer, Header
@@ -31,9 +32,12 @@ class Lane:
         limits: Limits = DEFAULT_LIMITS,
         is_express: bool = True,
         accepts_peer: Callable[[bytes], bool] | None = None,
+        dialects: Dialects | None = None,
     ) -> None:
+        """`dialects` are those of its listener, if they are not those of the app."""
         self.table: Table = _served_here(table) if is_express else {}
         self.hooks = hooks or Hooks()
+        self.dialects = dialects or self.hooks.dialects
         self.limits = limits
         self.accepts_peer = accepts_peer
         self.is_draining = False

@@ -9,7 +9,7 @@ from holdfast.common.dialect import Dialect
 from holdfast.common.errors import HoldfastError
 from holdfast.common.express.message import METHODS, Answer, Header, Request
 from holdfast.common.role import Role
-from holdfast.common.security.principal import Permission
+from holdfast.common.security.principal import Permission, Principal
 from holdfast.common.wire_errors import LOCKD
 
 READS: Final = frozenset({"GET", "HEAD"})
@@ -43,6 +43,10 @@ class Admission:
     begins: Begins = Begins.NEVER
     wait_s: Callable[[Request], int | None] | None = None
     """The seconds that the caller asks to wait at most, None for none; ValueError when the body is not valid."""
+
+
+Prove = Callable[[Request], Principal]
+"""Who makes a request, by a proof of the protocol's own such as a token; refuses it by raising a HoldfastError."""
 
 
 class Duration(Enum):
@@ -104,6 +108,9 @@ class Traits:
     duration: Duration = Duration.SHORT
     permission: Permission = Permission.CLIENT
     """What the principal of a request must be allowed to do."""
+    identify: Prove | None = None
+    """How callers prove who they are, if not by the certificate of their connection alone. It runs in the process that
+    clients talk to, which tells the service behind it."""
     dialect: Dialect = LOCKD
     """How its errors look."""
     divide: Division | None = None
@@ -118,6 +125,7 @@ class TraitChanges(TypedDict, total=False):
     repeatable: frozenset[str]
     duration: Duration
     permission: Permission
+    identify: Prove | None
     dialect: Dialect
     divide: Division | None
 

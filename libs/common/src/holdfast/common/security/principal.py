@@ -43,6 +43,8 @@ class Principal:
     certificate: bytes | None = None
     """In DER."""
     permissions: frozenset[Permission] = OUTSIDE
+    scopes: tuple[str, ...] = ()
+    """What it may do in its own protocol, in the words of its proof."""
 
     @staticmethod
     def of_certificate(certificate: bytes | None) -> "Principal":

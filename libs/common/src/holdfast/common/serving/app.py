@@ -16,8 +16,16 @@ from starlette.routing import Route
 
 from holdfast.common.dialect import Dialects
 from holdfast.common.errors import HoldfastError, InvalidBody, MethodNotAllowed, PathNotFound
-from holdfast.common.express.execution import Gate, Hooks, HttpMetrics, Identify
+from holdfast.common.express.execution import (
+    Gate,
+    Hooks,
+    HttpMetrics,
+    Identify,
+    identify_by_protocol,
+    in_turn,
+)
 from holdfast.common.express.message import Answer
+from holdfast.common.express.route import Route as ExpressRoute
 from holdfast.common.express.route import Table, compile_table
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.security.principal import Permission
@@ -54,12 +62,14 @@ def build_app(
     registry: Registry | None = None,
     drain: Drain | None = None,
     identify: Identify | None = None,
+    guard: Identify | None = None,
     gates: Mapping[str, Gate] | None = None,
     listeners: Sequence[ListenerDeclaration] = (),
 ) -> FastAPI:
     """An app with health, metrics, docs, error envelopes and these express routes; more routes may be added.
 
-    `listeners` are those beside the common ones.
+    `identify` finds out whose request it is, where the certificate of its connection and the protocol of its route do not
+    say it all; `guard` then refuses those who may not use the route. `listeners` are those beside the common ones.
     """
     registry = registry or Registry()
     drain = drain or Drain()
@@ -70,7 +80,7 @@ def build_app(
     if identify is None and any(route.traits.permission is Permission.INTERNAL for route in declared):
         raise ValueError("routes for processes of the plane would be open to every client: pass identify")
     hooks = Hooks(
-        identify=identify,
+        identify=_identify(declared, identify, guard),
         gates=gates or {},
         metrics=HttpMetrics(registry),
         dialects=Dialects(ENVELOPE, {route.path: route.traits.dialect for route in declared}),
@@ -81,12 +91,21 @@ def build_app(
     )
     app.router.routes.extend(route for router in express_routers for route in router.asgi_routes(hooks))
     app.router.routes.extend(health_routes(service, health, registry))
-    app.add_middleware(EdgeMiddleware, hooks=hooks)
+    app.add_middleware(EdgeMiddleware, hooks=hooks, dialects=hooks.dialects)
     hints = {"docs": "/docs", "openapi": "/openapi.json", "version": app.version}
     _handle_errors(app, table, hooks.dialects, PathNotFound("nothing is served at this path", hints))
     app.openapi = lambda: _openapi(app, express_routers)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     _serve_openapi(app)
     return app
+
+
+def _identify(
+    declared: Sequence[ExpressRoute], identify: Identify | None, guard: Identify | None
+) -> Identify | None:
+    """Nothing is asked of requests for which there is nothing to ask."""
+    if identify is None and any(route.traits.identify is not None for route in declared):
+        identify = identify_by_protocol
+    return identify if guard is None else in_turn(identify, guard)
 
 
 def app_of(app: FastAPI, listener: Listener) -> FastAPI:
@@ -97,15 +116,28 @@ def app_of(app: FastAPI, listener: Listener) -> FastAPI:
     small.router.routes.extend(
         route for route in app.router.routes if listener.has(getattr(route, "path", ""))
     )
-    small.add_middleware(EdgeMiddleware, hooks=parts.hooks)
-    table = {path: methods for path, methods in parts.table.items() if listener.has(path.decode())}
-    dialects = Dialects(
-        ENVELOPE,
-        {route.path: route.traits.dialect for methods in table.values() for route in methods.values()},
-    )
+    dialects = dialects_of(parts, listener)
+    small.add_middleware(EdgeMiddleware, hooks=parts.hooks, dialects=dialects)
+    table = table_of(parts, listener)
     only = PathNotFound(f"this listener serves {' and '.join(listener.paths)} alone")
     _handle_errors(small, table, dialects, only)
     return small
+
+
+def table_of(parts: AppParts, listener: Listener) -> Table:
+    """The express routes of its paths."""
+    return {path: methods for path, methods in parts.table.items() if listener.has(path.decode())}
+
+
+def dialects_of(parts: AppParts, listener: Listener) -> Dialects:
+    """Where all paths of a listener belong to one protocol, its dialect is spoken everywhere: at unknown paths, and to
+    those who are refused before they could say what they want."""
+    routes = [route for methods in table_of(parts, listener).values() for route in methods.values()]
+    at_home = [parts.hooks.dialects.of(path.rstrip("/")) for path in listener.paths]
+    is_one = at_home and all(dialect is at_home[0] for dialect in at_home)
+    return Dialects(
+        at_home[0] if is_one else ENVELOPE, {route.path: route.traits.dialect for route in routes}
+    )
 
 
 def _bare_app(service: str, lifespan: Lifespan) -> FastAPI:

@@ -99,8 +99,10 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _is_accepted(self, tls: ssl.SSLObject | None) -> bool:
+        """Where a certificate is required, the handshake has refused those without one."""
         accepts = self._connections.accepts_peer
-        return tls is None or accepts is None or accepts(tls.getpeercert(True) or b"")
+        certificate = None if tls is None or accepts is None else tls.getpeercert(True)
+        return accepts is None or certificate is None or accepts(certificate)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.forget(self)

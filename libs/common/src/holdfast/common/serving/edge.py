@@ -5,6 +5,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from holdfast.common.dialect import Dialects
 from holdfast.common.express.asgi import send_answer
 from holdfast.common.express.cycle import CORRELATION_ID, IS_OBSERVED, SPAN
 from holdfast.common.express.execution import STATUS_CLIENT_GONE, Hooks, log_request
@@ -24,9 +25,10 @@ _log = get_logger("api.http.server")
 class EdgeMiddleware:
     """The outermost layer of an app that is ours; the lane does the same for its own requests."""
 
-    def __init__(self, app: ASGIApp, hooks: Hooks) -> None:
+    def __init__(self, app: ASGIApp, hooks: Hooks, dialects: Dialects) -> None:
         self._app = app
         self._hooks = hooks
+        self._dialects = dialects
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -44,7 +46,7 @@ class EdgeMiddleware:
             _log.error("http.app.failed", method=scope["method"], path=scope["path"], exception=error)
             if exchange.status is not None:
                 raise  # Too late for another answer; the server drops the connection.
-            answer = self._hooks.dialects.of(scope["path"]).answer(internal_error())
+            answer = self._dialects.of(scope["path"]).answer(internal_error())
             await send_answer(answer, request_id, exchange.send)
         finally:
             self._observe(scope, exchange.status or STATUS_CLIENT_GONE, perf_counter() - started_s, span)

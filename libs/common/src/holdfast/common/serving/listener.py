@@ -91,6 +91,11 @@ class ListenerDeclaration:
     is_optional: Callable[[PlaneSettings], bool] | None = None
     closes_at_once: bool = False
 
+    @property
+    def is_http(self) -> bool:
+        """Then it opens where clients are: in a split plane at the gateway, and not at the service."""
+        return self.connections is None
+
     def at(self, settings: PlaneSettings, tls: ssl.SSLContext | None) -> Listener | None:
         """The listener that these settings mean; None if it is off."""
         address = self.address(settings)

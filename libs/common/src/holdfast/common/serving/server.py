@@ -23,7 +23,7 @@ from uvicorn.server import ServerState
 from holdfast.common.express.lane import Lane
 from holdfast.common.express.limits import DEFAULT_LIMITS, Limits
 from holdfast.common.logging import get_logger
-from holdfast.common.serving.app import AppParts, app_of, parts_of
+from holdfast.common.serving.app import AppParts, app_of, dialects_of, parts_of, table_of
 from holdfast.common.serving.connections import Connections, HttpConnections
 from holdfast.common.serving.drain import drain_window_s
 from holdfast.common.serving.listener import (
@@ -60,7 +60,7 @@ class ServeOptions:
     shutdown_timeout_s: float = 10.0
     """0: as long as clients stay."""
     accepts_peer: Callable[[bytes], bool] | None = None
-    """Looks at the DER certificate after the handshake; False drops the connection."""
+    """Looks at the DER certificate that a client showed in the handshake; False drops the connection."""
 
 
 DEFAULT_OPTIONS: Final = ServeOptions()
@@ -107,6 +107,7 @@ class PlaneServer(uvicorn.Server):
         self._stopped_at_s = 0.0
         self._ticker: asyncio.Task[None] | None = None
         self._bound: list[tuple[Listener, socket.socket]] = []
+        self._left_out: list[str] = []
         self._acceptors: dict[socket.socket, SocketListener | asyncio.Server] = {}
         self._readiness: ReadinessSet | None = None
         self._unix_paths: list[tuple[Path, int]] = []
@@ -123,17 +124,13 @@ class PlaneServer(uvicorn.Server):
     def _lane(self, listener: Listener | None = None) -> Lane:
         """Of all paths, or of those of one listener."""
         options, parts = self._options, self._parts
-        table = {
-            path: methods
-            for path, methods in parts.table.items()
-            if listener is None or listener.has(path.decode())
-        }
         return Lane(
-            table,
+            parts.table if listener is None else table_of(parts, listener),
             parts.hooks,
             limits=options.limits,
             is_express=options.is_express,
             accepts_peer=options.accepts_peer,
+            dialects=None if listener is None else dialects_of(parts, listener),
         )
 
     def _served_by(self, listener: Listener) -> "HttpConnections | Connections":
@@ -186,7 +183,7 @@ class PlaneServer(uvicorn.Server):
     async def _open_listeners(self) -> None:
         loop = asyncio.get_running_loop()
         for listener in self._listeners:
-            for bound in _sockets_of(listener):
+            for bound in self._sockets_of(listener):
                 self._bound.append((listener, bound))
                 if listener.protocol == "unix":
                     self._unix_paths.append(identity_of(Path(listener.address)))
@@ -204,6 +201,17 @@ class PlaneServer(uvicorn.Server):
                     ssl_shutdown_timeout=None if listener.tls is None else _TLS_GOODBYE_TIMEOUT_S,
                 )
                 self._acceptors[bound] = server
+
+    def _sockets_of(self, listener: Listener) -> list[socket.socket]:
+        try:
+            return open_sockets(listener)
+        except AddressTaken as error:
+            if not listener.is_optional:
+                raise
+            _log.warn("server.listener.left_out", listener=listener.name, reason=str(error))
+            self._left_out.append(f"{listener.name} left out: {error}")
+            self._parts.health.note("holdfast-listeners", lambda: "; ".join(self._left_out))
+            return []
 
     def _tick(self) -> None:
         now_s, wall_s = time.monotonic(), self._parts.hooks.wall_s()
@@ -277,16 +285,6 @@ class PlaneServer(uvicorn.Server):
                 connections.abort()
             for task in self.server_state.tasks:
                 task.cancel()
-
-
-def _sockets_of(listener: Listener) -> list[socket.socket]:
-    try:
-        return open_sockets(listener)
-    except AddressTaken as error:
-        if not listener.is_optional:
-            raise
-        _log.warn("server.listener.left_out", listener=listener.name, reason=str(error))
-        return []
 
 
 def _address(bound: socket.socket) -> tuple[str, int] | str:

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from fastapi import FastAPI
 
-from holdfast.common.express.execution import Gate
+from holdfast.common.express.execution import Gate, Identify
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.serving.app import build_app, parts_of
 from holdfast.common.serving.drain import Drain
@@ -48,6 +48,7 @@ def build_store_app(
     parts: Sequence[Part[L]],
     open_layers: Callable[[Store], AbstractAsyncContextManager[L]],
     *,
+    guard: Identify | None,
     routers: Sequence[ExpressRouter] = (),
     drain: Drain | None = None,
     registry: Registry | None = None,
@@ -57,7 +58,8 @@ def build_store_app(
     """An app that owns the store of its settings, opens the layers over it and hands them to its parts; they end before
     it closes. `routers` come beside those of the parts.
 
-    With `peers` it is one service of a split plane: it reaches the others, and takes signed calls from them.
+    `guard` refuses principals that may not use a route, by its permission; None lets all use it. With `peers` it is one
+    service of a split plane: it reaches the others, and takes signed calls from them.
     """
     drain = drain or Drain()
     registry = registry or Registry()
@@ -95,8 +97,10 @@ def build_store_app(
         drain=drain,
         registry=registry,
         identify=None if peers is None else peers.identify,
+        guard=guard,
         gates=gates,
-        listeners=listeners_of(parts),
+        # HTTP of a split plane comes in at its gateway.
+        listeners=[one for one in listeners_of(parts) if peers is None or not one.is_http],
     )
     app.state.peers = peers
     return app

@@ -15,7 +15,7 @@ from holdfast.common.serving.health import Health
 from holdfast.common.telemetry.metrics import Registry
 from holdfast.common.upstream.peers import Peers
 from holdfast.gateway.admission.backpressure import Backpressure
-from holdfast.gateway.composition import declared_routers
+from holdfast.gateway.composition import declared_parts
 from holdfast.gateway.proxy.affinity import Affinity
 from holdfast.gateway.proxy.divided_route import DividedRoute
 from holdfast.gateway.proxy.give_back import GivingBack
@@ -24,19 +24,21 @@ from holdfast.gateway.proxy.repetition import Repetition
 from holdfast.gateway.proxy.stream_end import StreamEnds
 from holdfast.gateway.proxy.unfinished import Unfinished
 from holdfast.gateway.settings import GatewaySettings
-from holdfast.storage.hosting.store_app import Part
+from holdfast.storage.hosting.store_app import Part, listeners_of
 from holdfast.txn.layers import Layers
 from holdfast.txn.protocol.access import TcAccess
 
 
 def create_split_app(settings: GatewaySettings, parts: Sequence[Part[Layers]] = ()) -> FastAPI:
-    """`parts` add routes to those of the plane; their layers run in other processes."""
+    """`parts` add routes to those of the plane, and ports for HTTP; their layers and other listeners are in other processes."""
     drain = Drain()
     registry = Registry()
     peers = Peers(settings, Role.GATEWAY, registry)
-    declared = [*declared_routers(settings), *(router for part in parts for router in part.routers)]
+    declared = [*declared_parts(settings), *parts]
     unfinished = Unfinished(drain, registry)
-    routers = ProxiedRoutes(settings, peers, drain, unfinished, registry).routers(declared)
+    routers = ProxiedRoutes(settings, peers, drain, unfinished, registry).routers(
+        router for part in declared for router in part.routers
+    )
     backpressure = None if settings.qrf_disabled else Backpressure(settings, registry)
     if backpressure is not None:
         backpressure.admission.guard(routers)
@@ -59,8 +61,9 @@ def create_split_app(settings: GatewaySettings, parts: Sequence[Part[Layers]] = 
         health=health,
         drain=drain,
         registry=registry,
-        identify=TcAccess.of(settings).guard(),  # Where TLS ends: the process behind may have none.
+        guard=TcAccess.of(settings).guard(),  # Where TLS ends: the process behind may have none.
         gates=None if backpressure is None else backpressure.admission.gates,
+        listeners=[listener for listener in listeners_of(declared) if listener.is_http],
     )
     app.state.peers = peers
     return app

@@ -160,7 +160,7 @@ class ProxiedRoute:
         return b"%bx-correlation-id: %b\r\nx-holdfast-internal: %b\r\n" % (
             passed_on(request, current_span.get()),
             request.correlation_id.encode("ascii"),
-            self._signer.sign(request.method, target, body, request.principal.certificate),
+            self._signer.sign(request.method, target, body, request.principal),
         )
 
     def _answer(

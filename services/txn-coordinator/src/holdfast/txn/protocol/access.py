@@ -23,7 +23,7 @@ _CACHED: Final = 1024
 
 
 class TcAccess:
-    """The checks of one server. Without mutual TLS, or when told so, they let every caller pass."""
+    """The checks of one process. Without mutual TLS, or when told so, there are none."""
 
     def __init__(self, authorities: "Iterable[x509.Certificate]" = (), *, is_on: bool = False) -> None:
         self._authorities = tuple(authorities)
@@ -37,10 +37,8 @@ class TcAccess:
         own = read_bundle(settings.bundle).ca_certificates if settings.tc_default_ca_allowed else ()
         return cls((*read_trust(settings.tc_trust_dir), *own), is_on=True)
 
-    def require_client(self, request: Request) -> None:
+    def _require_client(self, request: Request) -> None:
         """Any certificate for clients of a trusted CA."""
-        if not self.is_on:
-            return
         certificate = request.principal.certificate
         if certificate is None:
             raise TcClientRequired("a client certificate is required here")
@@ -48,10 +46,8 @@ class TcAccess:
 
         self._require(certificate, ExtendedKeyUsageOID.CLIENT_AUTH)
 
-    def require_server(self, request: Request) -> None:
+    def _require_server(self, request: Request) -> None:
         """A certificate for servers of a trusted CA."""
-        if not self.is_on:
-            return
         certificate = request.principal.certificate
         if certificate is None:
             raise TcServerRequired("a server certificate is required here")
@@ -66,9 +62,9 @@ class TcAccess:
     def _check(self, route: Route, request: Request) -> None:
         permission = route.traits.permission
         if permission is Permission.COORDINATOR_SERVER:
-            self.require_server(request)
+            self._require_server(request)
         elif permission is Permission.COORDINATOR_CLIENT:
-            self.require_client(request)
+            self._require_client(request)
 
     def _require(self, certificate: bytes, use: "ObjectIdentifier") -> None:
         uses = self._uses(certificate)

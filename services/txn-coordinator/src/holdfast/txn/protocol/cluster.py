@@ -24,7 +24,7 @@ from holdfast.txn.cluster.errors import (
 from holdfast.txn.cluster.membership.membership import ANNOUNCE, LEAVE, LEAVE_FANOUT, Membership
 from holdfast.txn.cluster.registry.records import Backend
 from holdfast.txn.cluster.registry.registry import REPLICATE, RegistryChange, RmRegistry
-from holdfast.txn.protocol.access import TcAccess, caller_identity
+from holdfast.txn.protocol.access import caller_identity
 from holdfast.txn.protocol.cluster_schemas import (
     AnnounceAnswer,
     AnnounceRequest,
@@ -50,8 +50,7 @@ _REPLICATE_HEADER = {REPLICATE: "1: change it here only."}
 class TcRoutes:
     """The endpoints of membership and of the registry, once the store is open."""
 
-    def __init__(self, access: TcAccess) -> None:
-        self._access = access
+    def __init__(self) -> None:
         self._membership: Membership
         self._registry: RmRegistry
         self.router = coordinator_router()
@@ -135,7 +134,6 @@ class TcRoutes:
         )
 
     async def announce(self, request: Request, body: None) -> Answer:
-        self._access.require_server(request)
         text = parsed(AnnounceRequest, request.body).self_endpoint or ""
         if not text.strip():
             raise MissingSelfEndpoint("self_endpoint is required")
@@ -153,7 +151,6 @@ class TcRoutes:
         )
 
     async def leave(self, request: Request, body: None) -> Answer:
-        self._access.require_server(request)
         identity = caller_identity(request)
         parsed(LeaveRequest, request.body)
         is_fanned_out = request.header(LEAVE_FANOUT.lower().encode()) == "1"
@@ -161,7 +158,6 @@ class TcRoutes:
         return json_answer({"endpoints": roster.endpoints, "updated_at_unix": roster.updated_at_ms or None})
 
     async def list_members(self, request: Request, body: None) -> Answer:
-        self._access.require_client(request)
         roster = await self._membership.roster()
         return json_answer({"endpoints": roster.endpoints, "updated_at_unix": roster.updated_at_ms or None})
 
@@ -172,7 +168,6 @@ class TcRoutes:
         return await self._change(RegistryChange.UNREGISTER, request)
 
     async def list_backends(self, request: Request, body: None) -> Answer:
-        self._access.require_client(request)
         backends = await self._registry.backends()
         updated_at_ms = max((backend.updated_at_ms for backend in backends), default=0)
         return json_answer(
@@ -183,7 +178,6 @@ class TcRoutes:
         )
 
     async def _change(self, change: RegistryChange, request: Request) -> Answer:
-        self._access.require_server(request)
         body = parsed(RmRequest, request.body)
         backend_hash = (body.backend_hash or "").strip()
         if not backend_hash:

@@ -26,7 +26,6 @@ from holdfast.txn.cluster.errors import (
     TcTermStale,
     TcUnavailable,
 )
-from holdfast.txn.protocol.access import TcAccess
 from holdfast.txn.protocol.cluster_schemas import (
     AcquireRequest,
     GrantAnswer,
@@ -57,8 +56,7 @@ def coordinator_router() -> ExpressRouter:
 class TcLeaseRoutes:
     """The endpoints of the election. They answer once there is one."""
 
-    def __init__(self, access: TcAccess) -> None:
-        self._access = access
+    def __init__(self) -> None:
         self._taking_part: tuple[Election, LeaseKeeper] | None = None
         self.router = self._declare()
 
@@ -127,7 +125,7 @@ class TcLeaseRoutes:
         return router
 
     async def acquire(self, request: Request, body: None) -> Answer:
-        _, keeper = self._opened(request)
+        _, keeper = self._opened()
         asked = parsed(AcquireRequest, request.body)
         candidate_id = (asked.candidate_id or "").strip()
         if not candidate_id:
@@ -140,20 +138,20 @@ class TcLeaseRoutes:
         return json_answer({"granted": True, **_named(lease)})
 
     async def renew(self, request: Request, body: None) -> Answer:
-        _, keeper = self._opened(request)
+        _, keeper = self._opened()
         asked = parsed(RenewRequest, request.body)
         leader_id = _leader_id(asked.leader_id)
         lease = await keeper.renew(leader_id, term=_term(asked.term), ttl_ms=_ttl_ms(asked.ttl_ms))
         return json_answer({"renewed": True, **_named(lease)})
 
     async def release(self, request: Request, body: None) -> Answer:
-        election, _ = self._opened(request)
+        election, _ = self._opened()
         asked = parsed(ReleaseRequest, request.body)
         await election.released(_leader_id(asked.leader_id), _term(asked.term))
         return json_answer({"released": True})
 
     async def leader(self, request: Request, body: None) -> Answer:
-        election, _ = self._opened(request)
+        election, _ = self._opened()
         lease = election.lease()
         if not lease.is_active(election.now_ms()):
             return json_answer({"term": lease.term or None})
@@ -161,8 +159,7 @@ class TcLeaseRoutes:
             return json_answer({"term": lease.term, "expires_at": lease.expires_at_ms})
         return json_answer(_named(lease))
 
-    def _opened(self, request: Request) -> tuple[Election, LeaseKeeper]:
-        self._access.require_client(request)
+    def _opened(self) -> tuple[Election, LeaseKeeper]:
         if self._taking_part is None:
             raise TcUnavailable("this node has no peers: start it with --self to take part in an election")
         return self._taking_part

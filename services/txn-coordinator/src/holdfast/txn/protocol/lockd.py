@@ -44,7 +44,6 @@ from holdfast.txn.layer.errors import (
 from holdfast.txn.layer.listing import LIMIT_DEFAULT, LIMIT_MAX, Listed, list_transactions
 from holdfast.txn.layer.port import MEMBERS_MAX, Member, TooManyParticipants
 from holdfast.txn.layer.rules import Ask, Participant, State
-from holdfast.txn.protocol.access import TcAccess
 from holdfast.txn.protocol.cluster_schemas import parsed
 from holdfast.txn.protocol.schemas import (
     DecideAnswer,
@@ -67,9 +66,8 @@ _EXAMPLE = {"txn_id": "…", "participants": [{"namespace": "default", "key": "o
 class TxnRoutes:
     """The endpoints of transactions, once the store is open."""
 
-    def __init__(self, leadership: Leadership, access: TcAccess) -> None:
+    def __init__(self, leadership: Leadership) -> None:
         self._leadership = leadership
-        self._access = access
         self._clock = SystemClock()
         self._store: Store
         self._decisions: Decisions
@@ -146,7 +144,6 @@ class TxnRoutes:
         return router
 
     async def decide(self, request: Request, body: None) -> Answer:
-        self._access.require_client(request)
         asked = parsed(DecideRequest, request.body)
         txn_id = _txn_id(asked.txn_id, request)
         state = _state(asked.state or request.query("state") or "")
@@ -162,7 +159,6 @@ class TxnRoutes:
         return await self._apply(request, State.ROLLBACK)
 
     async def _apply(self, request: Request, state: State) -> Answer:
-        self._access.require_client(request)
         asked = parsed(DecideRequest, request.body)
         txn_id = _txn_id(asked.txn_id, request)
         check_term(self._leadership, asked.tc_term or 0)
@@ -172,12 +168,10 @@ class TxnRoutes:
         return _answer(txn_id, await self._decisions.decide(txn_id, self._ask(state, asked)))
 
     async def replay(self, request: Request, body: None) -> Answer:
-        self._access.require_client(request)
         txn_id = _txn_id(parsed(ReplayRequest, request.body).txn_id, request)
         return _answer(txn_id, await self._lead.replay(txn_id))
 
     async def list(self, request: Request, body: None) -> Answer:
-        self._access.require_client(request)
         asked = request.query("limit") or str(LIMIT_DEFAULT)
         limit = parse_int64(asked)
         if limit is None or limit < 1:
