@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.common.settings import PlaneSettings
+from holdfast.leases.layer.retention import retention_of
 from holdfast.storage.maintenance.janitor import Janitor
-from holdfast.storage.maintenance.retention import retention_of
 from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, Record
