@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.system.lease_wire import WireClient, plane
+from tests.system.leases.wire import WireClient, plane
 
 ID = {"X-Correlation-Id": "test-1"}
 MULTIPART = {"Content-Type": "multipart/related; boundary=b", **ID}

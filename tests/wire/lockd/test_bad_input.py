@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.system.lease_wire import IMPATIENT, WireClient, plane
+from tests.system.leases.wire import IMPATIENT, WireClient, plane
 from tests.wire.lockd.bad_input import BadInput, BadRequest, LockBadInput
 from tests.wire.lockd.conftest import split_wire
 from tests.wire.lockd.queue_bad_input import QueueBadInput

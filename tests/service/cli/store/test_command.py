@@ -15,7 +15,7 @@ from holdfast.storage.opening import open_store
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch
 from tests.infra.invocation import Invoke
-from tests.system.test_store_cli import make_bundle
+from tests.system.tools.test_store import make_bundle
 
 
 @pytest.fixture
