@@ -94,7 +94,7 @@ class FullFile(DiskFile):
 
 
 class BrokenFile(DiskFile):
-    """A device whose writes fail for a while, and nobody knows what it has of them."""
+    """A device whose writes fail for a while, and what it has of them is unknown."""
 
     is_broken = False
 

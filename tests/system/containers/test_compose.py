@@ -106,7 +106,7 @@ def test_a_document_goes_through_all_services(plane: Containers) -> None:
     assert plane.read("orders/1") == {"state": "open"}
 
 
-def test_a_message_is_sent_taken_and_settled(plane: Containers) -> None:
+def test_a_message_is_sent_taken_and_resolved(plane: Containers) -> None:
     meta = {"queue": "work"}
     sent = plane.client.post(
         "/v1/queue/enqueue",

@@ -20,7 +20,7 @@ from tests.service.common.certificates import Authority
 from tests.system.cli import TIMEOUT_S
 
 IMAGE = read_image()
-NEIGHBOUR = "127.0.0.2"
+OTHER_ADDRESS = "127.0.0.2"
 """Reaches what listens on all addresses, and not what listens on 127.0.0.1: as a published port does."""
 
 
@@ -110,7 +110,7 @@ def test_the_image_serves_the_port_that_it_exposes() -> None:
 def test_what_is_stored_is_below_the_home_of_the_image(container: Container) -> None:
     with container.running():
         httpx.post(
-            f"http://{NEIGHBOUR}:{container.port}/v1/acquire",
+            f"http://{OTHER_ADDRESS}:{container.port}/v1/acquire",
             json={"key": "k", "owner": "o", "ttl_seconds": 5},
             timeout=TIMEOUT_S,
         ).raise_for_status()
@@ -130,7 +130,7 @@ def test_the_listener_of_the_health_check_needs_no_certificate_and_knows_nothing
 
     with container.running():
         statuses = {
-            path: httpx.get(f"http://{NEIGHBOUR}:{port}{path}", timeout=TIMEOUT_S).status_code
+            path: httpx.get(f"http://{OTHER_ADDRESS}:{port}{path}", timeout=TIMEOUT_S).status_code
             for path in ("/healthz", "/readyz", "/metrics", "/version", "/docs", "/v1/describe")
         }
 
@@ -140,7 +140,7 @@ def test_the_listener_of_the_health_check_needs_no_certificate_and_knows_nothing
 
 def test_the_plain_image_is_reached_from_outside_and_healthy(container: Container) -> None:
     with container.running():
-        answer = httpx.get(f"http://{NEIGHBOUR}:{container.port}/readyz", timeout=TIMEOUT_S)
+        answer = httpx.get(f"http://{OTHER_ADDRESS}:{container.port}/readyz", timeout=TIMEOUT_S)
 
         assert answer.status_code == 200
         assert container.health() == (0, "")
@@ -152,7 +152,7 @@ def test_the_plain_image_is_reached_from_outside_and_healthy(container: Containe
 
 def test_arguments_of_the_user_are_reached_just_so(container: Container) -> None:
     with container.running("all", "--store", "mem://", "--default-ttl", "5s"):
-        answer = httpx.get(f"http://{NEIGHBOUR}:{container.port}/readyz", timeout=TIMEOUT_S)
+        answer = httpx.get(f"http://{OTHER_ADDRESS}:{container.port}/readyz", timeout=TIMEOUT_S)
 
         assert answer.status_code == 200
         assert container.health() == (0, "")
@@ -176,12 +176,14 @@ def test_a_mounted_bundle_turns_tls_on_and_the_image_stays_healthy(
 
     with container.running(*arguments):
         context = client_context(read_bundle(bundle))
-        answer = httpx.get(f"https://{NEIGHBOUR}:{container.port}/readyz", verify=context, timeout=TIMEOUT_S)
+        answer = httpx.get(
+            f"https://{OTHER_ADDRESS}:{container.port}/readyz", verify=context, timeout=TIMEOUT_S
+        )
 
         assert answer.status_code == 200
         assert container.health() == (0, "")
         with pytest.raises(httpx.TransportError):
-            httpx.get(f"http://{NEIGHBOUR}:{container.port}/readyz", timeout=TIMEOUT_S)
+            httpx.get(f"http://{OTHER_ADDRESS}:{container.port}/readyz", timeout=TIMEOUT_S)
 
     assert "server.open" not in container.log
 

@@ -71,7 +71,7 @@ def run(folder: Path, home: Path, server: Server) -> None:
         assert "less than 64 MiB free" in refused.json()["detail"], refused.text
         assert "less than 64 MiB free" in reasons["store"], reasons
         assert client.post("/v1/get?key=orders&public=1").json() == {"a": 1}
-        time.sleep(3)  # The short lease ends now, again and again, and nobody needs to be told.
+        time.sleep(3)  # The short lease ends now, again and again, and no call is needed for it.
         loud = [line["msg"] for line in log_lines(home) if line["lvl"] in ("warn", "error")]
         loud = [
             message for message in loud if not message.startswith("holdfast.qrf.")

@@ -16,7 +16,7 @@ from tests.system.leases.wire import Held, WireClient, plane
 TTL_S: Final = 30
 OPERATIONS: Final = ("acquire", "update", "release")
 STEPS: Final = ("journal.write", "journal.sync", "journal.synced", "answer", "told")
-# The journal's thread sleeps before it writes: whoever does not wait for it promises what is not there.
+# The journal's thread sleeps before it writes: a commit that does not wait for it promises what is not there.
 ANSWERED_BEFORE_DURABLE: Final = "commit.answer_before_durable:skip,journal.write:sleep(60000)"
 
 
@@ -39,7 +39,7 @@ class Job(NamedTuple):
     ledger: str
     keys: Sequence[str]
     document: str
-    has_neighbours: bool
+    has_other_clients: bool
     death: Death
     mutant: Literal["", "answered_before_durable", "one_key_published"] = ""
     """A fault that the checks must find."""
@@ -78,15 +78,15 @@ async def _live(job: Job) -> None:
         txn_layers.__dict__["Coordinator"] = ForgetfulCoordinator  # The process ends with it.
     ledger = Ledger(job.ledger)
     async with plane(f"disk://{job.folder}") as port:
-        neighbours = [
-            asyncio.create_task(_neighbour(port, ledger, f"{job.document}-{number}"))
-            for number in range(3 if job.has_neighbours else 0)
+        other_clients = [
+            asyncio.create_task(_other_client(port, ledger, f"{job.document}-{number}"))
+            for number in range(3 if job.has_other_clients else 0)
         ]
         try:
             await _cycle(await WireClient.connect(port), ledger, job)
         finally:
-            for neighbour in neighbours:
-                neighbour.cancel()
+            for other_client in other_clients:
+                other_client.cancel()
 
 
 async def _cycle(wire: WireClient, ledger: Ledger, job: Job) -> None:
@@ -115,14 +115,14 @@ def _arm(job: Job, operation: str, number: int) -> None:
             failpoint.arm(ANSWERED_BEFORE_DURABLE)
 
 
-async def _neighbour(port: int, ledger: Ledger, key: str) -> None:
-    """Somebody else at work, so that the dying step may be shared with others or be theirs."""
+async def _other_client(port: int, ledger: Ledger, key: str) -> None:
+    """Another client at work, so that the dying step may be shared with others or be theirs."""
     wire = await WireClient.connect(port)
     count = 0
     while True:
-        held = await wire.acquire(key, "neighbour", ttl_s=TTL_S)
+        held = await wire.acquire(key, "other_client", ttl_s=TTL_S)
         assert held is not None
         await wire.update(held, count)
         await wire.release(held)
-        ledger.write("neighbour", key=key, count=count, token=held.token)
+        ledger.write("other_client", key=key, count=count, token=held.token)
         count += 1

@@ -92,7 +92,7 @@ def steps(state: State, operation: Operation, has_rivals: bool) -> Iterator[Stat
 def _acquire(state: State, operation: Operation, has_rivals: bool) -> Iterator[State]:
     granted = operation.result
     if not isinstance(granted, Granted):
-        # Those who stand in line go first, also when the key has just become free.
+        # Waiters go first, also when the key has just become free.
         if has_rivals or (state.holder and state.may_live(operation)):
             yield state
         return
@@ -206,7 +206,7 @@ def _returned(
 
 
 def _rivals(history: Sequence[Operation]) -> set[int]:
-    """The refused acquires during which somebody stood in line."""
+    """The refused acquires during which there was a waiter."""
     acquires = [(number, one) for number, one in enumerate(history) if one.name == "acquire"]
     in_line = [one for _, one in acquires if one.value != -1]
     return {

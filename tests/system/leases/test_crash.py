@@ -30,7 +30,7 @@ class Life:
         self.updated = {event["key"] for event in self._of("updated")}
         self.is_releasing = bool(self._of("releasing"))
         self.is_released = bool(self._of("released"))
-        self.neighbours = {event["key"]: event for event in self._of("neighbour")}
+        self.other_clients = {event["key"]: event for event in self._of("other_client")}
 
     def _of(self, name: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["event"] == name]
@@ -54,7 +54,7 @@ class Survey:
                 self._documents.update(dict.fromkeys(job.keys, job.document))
             else:
                 await self._check_leases(wire, job, life)
-            await self._check_neighbours(wire, life)
+            await self._check_other_clients(wire, life)
             for held in life.leases:
                 self._tokens[held.key] = max(self._tokens[held.key], held.token)
             if not is_published:
@@ -81,8 +81,8 @@ class Survey:
                 allowed.append(job.document)
             assert await wire.read_leased(held) in allowed
 
-    async def _check_neighbours(self, wire: WireClient, life: Life) -> None:
-        for key, event in life.neighbours.items():
+    async def _check_other_clients(self, wire: WireClient, life: Life) -> None:
+        for key, event in life.other_clients.items():
             assert await wire.read(key) in (event["count"], event["count"] + 1)
 
     async def _check_tokens(self, wire: WireClient, job: Job) -> None:
@@ -116,7 +116,7 @@ async def test_promises_hold_after_a_kill_at_each_step(
             ledger=str(tmp_path / f"ledger-{number}"),
             keys=keys,
             document=f"life-{number}",
-            has_neighbours=number % 2 == 1,
+            has_other_clients=number % 2 == 1,
             death=Death(operation, step, rng.randrange(len(keys))),
         )
         await survey.check(job, lived(processes, job))
@@ -141,7 +141,7 @@ async def test_a_mutant_is_caught(
         ledger=str(tmp_path / "ledger"),
         keys=JOINED,
         document="life",
-        has_neighbours=False,
+        has_other_clients=False,
         death=Death(operation, "told", 1),
         mutant=mutant,
     )

@@ -80,7 +80,7 @@ class WireClient:
     async def acquire(
         self, key: str, owner: str, *, ttl_s: int, wait_s: int = -1, txn_id: str = ""
     ) -> Held | None:
-        """None: somebody else holds it."""
+        """None: it has another holder."""
         asked = {"key": key, "owner": owner, "ttl_seconds": ttl_s, "block_seconds": wait_s, "txn_id": txn_id}
         answer = await self.post("/v1/acquire", asked)
         if answer.status == 409:

@@ -23,7 +23,7 @@ class History:
 
     def __init__(self) -> None:
         self.held: dict[str, tuple[str, float]] = {}
-        """Token and the end of the lease at the latest, of what nobody asked to release."""
+        """Token and the end of the lease at the latest, of what no client asked to release."""
         self.in_doubt: set[str] = set()
         self.tokens: dict[str, list[str]] = {}
 
@@ -73,7 +73,7 @@ async def check(node: LockNode, history: History) -> None:
         if answer[0] == "ok":
             history.granted(key, answer[1])
         else:
-            assert answer == ["timeout"]  # Granted, or not yet released, and nobody was told.
+            assert answer == ["timeout"]  # Granted, or not yet released, and no client was told.
     history.in_doubt.clear()
     client.close()
 

@@ -216,6 +216,6 @@ async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = 30.
 
 
 async def compact(store_url: str) -> None:
-    """Drop all history, as a database does under many commits; whoever was not told yet has missed it."""
+    """Drop all history, as a database does under many commits; a follower that was not told yet has missed it."""
     async with open_postgres(store_url, StoreOptions(history_revisions_max=0)) as store:
         await store.compact()

@@ -46,7 +46,7 @@ class Cutoff:
 
 
 class Waiting(Protocol):
-    """Somebody who waits at the second plane, and what has to wake him."""
+    """A waiter at the second plane, and what has to wake it."""
 
     async def begin(self, pair: Pair) -> None: ...
 
@@ -134,7 +134,7 @@ async def test_connections_that_are_reset_are_opened_again(cutoff: Cutoff, waiti
 
 
 async def test_what_happened_during_a_partition_is_told_after_it(cutoff: Cutoff, waiting: Waiting) -> None:
-    """Every connection stays half open: nobody says that it is of no use, and no answer comes."""
+    """Every connection stays half open: neither end is told that it is of no use, and no answer comes."""
     await waiting.begin(cutoff.pair)
 
     cutoff.proxy.partition()
@@ -204,7 +204,7 @@ async def test_history_that_is_compacted_at_once_wakes_everybody_who_may_have_mi
 
 
 async def test_what_a_killed_plane_held_comes_to_the_waiters_of_another_one(cutoff: Cutoff) -> None:
-    """Keys of a transaction with what was staged, and a message; nobody is left there to end them."""
+    """Keys of a transaction with what was staged, and a message; no client is left there to end them."""
     name = f"left-{secrets.token_hex(4)}"
     dying, living = cutoff.nodes.entrances["three"], cutoff.pair.b
     await enqueue(dying, name)

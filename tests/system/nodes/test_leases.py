@@ -1,6 +1,6 @@
 """Waiting for a lease at one entrance while another one ends it: every shape of the plane, over one PostgreSQL.
 
-TTLs are a minute or more where something else than time has to wake the waiter, so whoever gets the lease was woken.
+TTLs are a minute or more where something else than time has to wake the waiter, so a waiter that gets the lease was woken.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ async def test_an_expiry_wakes_a_waiter_at_the_other_entrance(pair: Pair, key: s
 
 async def test_a_batch_of_keepalives_at_the_other_entrance_keeps_leases(pair: Pair, key: str) -> None:
     held = [await pair.a.acquire(f"{key}/{number}", ttl_seconds=3) for number in range(4)]
-    held.append(await pair.a.acquire(f"{key}/joint", ttl_seconds=3, txn_id=held[0].txn_id))
+    held.append(await pair.a.acquire(f"{key}/same-transaction", ttl_seconds=3, txn_id=held[0].txn_id))
 
     renewed = await pair.b.post(BATCH_PATH, {"renewals": [renewal(lease, TTL_S) for lease in held]})
     refused = [
@@ -234,7 +234,7 @@ async def test_a_service_that_was_stopped_while_history_was_compacted_wakes_its_
 async def test_the_engine_of_a_namespace_and_its_index_are_the_same_at_both_entrances(
     pair: Pair, key: str
 ) -> None:
-    """Turned off, changed and on again here; queries there follow, with an index that whoever may built."""
+    """Turned off, changed and on again here; queries there follow, with an index that either of them built."""
     engines = [{"preferred_engine": "scan", "fallback_engine": "none"}, {"preferred_engine": "index"}]
     found: list[list[str]] = []
     for number, engine in enumerate(engines):

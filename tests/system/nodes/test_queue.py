@@ -48,7 +48,7 @@ async def test_an_enqueue_wakes_a_consumer_at_the_other_entrance(pair: Pair, que
 
     taken = await asyncio.wait_for(waiting, TOLD_S)
     assert (taken.message["message_id"], taken.payload) == (sent["message_id"], b"payload")
-    assert (await pair.a.post("/v1/queue/ack", taken.settle())).status_code == 200
+    assert (await pair.a.post("/v1/queue/ack", taken.resolve())).status_code == 200
 
 
 async def test_the_commit_of_a_transaction_wakes_a_consumer_at_the_other_entrance(
@@ -73,10 +73,10 @@ async def test_who_does_not_wait_finds_what_was_acknowledged_at_the_other_entran
         taken = await dequeue(pair.b, queue, **TAKEN)
         assert taken.message["message_id"] == sent["message_id"]
 
-        assert (await pair.b.post("/v1/queue/nack", taken.settle())).status_code == 200
+        assert (await pair.b.post("/v1/queue/nack", taken.resolve())).status_code == 200
         again = await dequeue(pair.a, queue, **TAKEN)
         assert again.message["message_id"] == sent["message_id"]
-        assert (await pair.a.post("/v1/queue/ack", again.settle())).status_code == 200
+        assert (await pair.a.post("/v1/queue/ack", again.resolve())).status_code == 200
 
 
 async def test_a_message_that_becomes_due_wakes_a_consumer_at_the_other_entrance(
@@ -95,7 +95,7 @@ async def test_a_nack_wakes_a_consumer_at_the_other_entrance(pair: Pair, queue: 
     taken = await dequeue(pair.a, queue, **TAKEN)
     waiting = await waiting_consumer(pair, queue)
 
-    assert (await pair.a.post("/v1/queue/nack", taken.settle())).status_code == 200
+    assert (await pair.a.post("/v1/queue/nack", taken.resolve())).status_code == 200
 
     again = await asyncio.wait_for(waiting, TOLD_S)
     assert (again.message["message_id"], again.message["attempts"]) == (sent["message_id"], 2)
@@ -114,7 +114,7 @@ async def test_a_shorter_extension_brings_the_message_back_earlier(pair: Pair, q
     taken = await dequeue(pair.a, queue, **TAKEN)
     waiting = await waiting_consumer(pair, queue)
 
-    extended = await pair.a.post("/v1/queue/extend", taken.settle(extend_by_seconds=1))
+    extended = await pair.a.post("/v1/queue/extend", taken.resolve(extend_by_seconds=1))
     assert extended.status_code == 200, extended.text
 
     assert (await asyncio.wait_for(waiting, TOLD_S)).message["attempts"] == 2
@@ -124,7 +124,7 @@ async def test_an_ack_at_the_other_entrance_ends_the_delivery(pair: Pair, queue:
     await enqueue(pair.a, queue)
     taken = await dequeue(pair.a, queue, **TAKEN)
 
-    assert (await pair.b.post("/v1/queue/ack", taken.settle())).status_code == 200
+    assert (await pair.b.post("/v1/queue/ack", taken.resolve())).status_code == 200
 
     async def is_gone_everywhere() -> bool:
         told = [await stats(pair, place, queue) for place in (0, 1)]
@@ -142,7 +142,7 @@ async def test_a_subscriber_is_told_of_messages_and_of_acks_at_the_other_entranc
             await stream.open()
             one = await stream.next()
             await enqueue(pair.a, queue, b"two")
-            await pair.a.post("/v1/queue/ack", one.settle())  # Makes room for the next one.
+            await pair.a.post("/v1/queue/ack", one.resolve())  # Makes room for the next one.
             two = await stream.next()
 
     assert (one.payload, two.payload) == (b"one", b"two")
@@ -157,7 +157,7 @@ async def test_a_watch_tells_of_what_happens_at_the_other_entrance(pair: Pair, q
         there = await anext(seen)
         taken = await dequeue(pair.a, queue, **TAKEN)
         gone = await anext(seen)
-        await pair.a.post("/v1/queue/nack", taken.settle())
+        await pair.a.post("/v1/queue/nack", taken.resolve())
         back = await anext(seen)
     await seen.aclose()
 
@@ -187,7 +187,7 @@ async def test_every_message_goes_to_one_consumer_of_either_entrance(pair: Pair,
         for _ in range(4):
             delivered = await dequeue(pair[number % 2], queue, wait_seconds=50, **TAKEN)
             taken.append(delivered.message["message_id"])
-            await pair[(number + 1) % 2].post("/v1/queue/ack", delivered.settle())
+            await pair[(number + 1) % 2].post("/v1/queue/ack", delivered.resolve())
 
     await asyncio.wait_for(asyncio.gather(*(consume(number) for number in range(4))), TOLD_S * 3)
 
@@ -215,7 +215,7 @@ async def test_the_state_of_a_message_is_free_for_the_next_consumer_at_the_other
     taken = await dequeue(pair.a, queue, path, **TAKEN)
     waiting = await waiting_consumer(pair, queue, path=path)
 
-    nacked = await pair.a.post("/v1/queue/nack", taken.settle_state())
+    nacked = await pair.a.post("/v1/queue/nack", taken.resolve_state())
     assert nacked.status_code == 200, nacked.text
 
     again = await asyncio.wait_for(waiting, TOLD_S)

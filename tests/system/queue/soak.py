@@ -52,7 +52,7 @@ class Ledger:
 
 
 class Actor:
-    """Somebody with a connection of its own, which it makes anew whenever it breaks."""
+    """A client with a connection of its own, which it makes anew whenever it breaks."""
 
     def __init__(self, port: int, ledger: Ledger, rng: random.Random) -> None:
         self._port = port
@@ -61,7 +61,7 @@ class Actor:
         self._wire: WireClient | None = None
 
     async def call(self, work: Callable[[WireClient], Awaitable[WireAnswer]]) -> WireAnswer | None:
-        """None: nobody knows how it ended."""
+        """None: how it ended is unknown."""
         try:
             if self._wire is None:
                 self._wire = await WireClient.connect(self._port)
@@ -104,7 +104,7 @@ class Producer(Actor):
 
 
 class Consumer(Actor):
-    """Takes and settles until it is told to stop; now and then it dies with a delivery in its hands."""
+    """Takes and resolves until it is told to stop; now and then it dies with a delivery in its hands."""
 
     async def run(self, is_over: asyncio.Event) -> None:
         while not is_over.is_set():
@@ -121,7 +121,7 @@ class Consumer(Actor):
             self.hang_up()
             return End.HUNG_UP
         verb, end = ("nack", End.NACKED) if is_poison(delivery.payload) else ("ack", End.ACKED)
-        answer = await self.call(lambda wire: wire.post(f"/v1/queue/{verb}", delivery.settle()))
+        answer = await self.call(lambda wire: wire.post(f"/v1/queue/{verb}", delivery.resolve()))
         if answer is None:
             return End.UNKNOWN
         return end if answer.status == 200 else End.REFUSED

@@ -109,7 +109,7 @@ async def drain(queue: Queue, job: Job, *, count_max: int) -> list[int]:
 
 
 async def check_claim(queue: Queue, job: Job, life: Life) -> None:
-    """It was not told of a lease: the message is free, or is so when the lease nobody knows of is over."""
+    """It was not told of a lease: the message is free, or is so when the lease that was not told is over."""
     [attempts] = await drain(queue, job, count_max=1)
     assert attempts in (1, 2)
 

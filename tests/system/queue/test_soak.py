@@ -46,8 +46,8 @@ async def run_plane(home: Path, port: int, is_over: asyncio.Event) -> int:
 async def wait_until_drained(port: int, ledger: Ledger) -> None:
     """Every message that was told to be stored is acked, perhaps acked, or dead, and nothing is left in the queue."""
     while True:
-        settled = ledger.acked.keys() | ledger.perhaps_acked | await dead_ids(port)
-        if ledger.enqueued.keys() <= settled and await is_idle(port):
+        resolved = ledger.acked.keys() | ledger.perhaps_acked | await dead_ids(port)
+        if ledger.enqueued.keys() <= resolved and await is_idle(port):
             return
         await asyncio.sleep(0.5)
 
@@ -67,7 +67,7 @@ async def is_idle(port: int) -> bool:
 
 
 def check(ledger: Ledger, dead: set[str]) -> None:
-    # Nothing is lost, and nothing was delivered that nobody sent.
+    # Nothing is lost, and nothing was delivered that was not sent.
     assert ledger.enqueued.keys() <= ledger.acked.keys() | ledger.perhaps_acked | dead
     for message_id, payload in ledger.payloads.items():
         known = ledger.enqueued.get(message_id)

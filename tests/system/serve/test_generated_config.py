@@ -1,4 +1,4 @@
-"""A config file that `holdfast config gen` wrote and nobody edited: every command behaves as without it."""
+"""A config file that `holdfast config gen` wrote and that was not edited: every command behaves as without it."""
 
 import os
 import re

@@ -220,7 +220,7 @@ def test_every_service_runs_as_a_module(tmp_path: Path, postgres_url: str) -> No
         processes = {service: module(service, tmp_path, postgres_url) for service in services}
         for process in processes.values():
             stack.enter_context(process)
-            stack.callback(process.kill)  # Whatever fails, nobody is waited for in vain.
+            stack.callback(process.kill)  # Whatever fails, no client is waited for in vain.
         versions = {service: version_of(service, processes[service], tmp_path) for service in services}
         for process in processes.values():
             process.terminate()

@@ -125,7 +125,7 @@ class Bank:
         return Move(txn_id, frozenset((source, target)), outcome)
 
     async def _give_up(self, txn_id: str) -> str:
-        """Roll back what may be there; the answer is what was decided, whoever did."""
+        """Roll back what may be there; the answer is what was decided, by any process."""
         async with asyncio.timeout(HEAL_S):
             while True:
                 try:

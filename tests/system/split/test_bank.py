@@ -77,7 +77,7 @@ async def kill_once(plane: SplitPlane, role: Role, at_s: float, until_s: float) 
 
 
 async def restart_database(bank: Bank, server: PostgresServer, *, is_crash: bool) -> None:
-    """Returns when moves are committed again: nobody but the database was started anew."""
+    """Returns when moves are committed again: only the database was started anew."""
     await bank.grown_by(MOVES_BETWEEN_RESTARTS)
     if is_crash:
         await asyncio.to_thread(server.kill9)

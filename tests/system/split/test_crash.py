@@ -1,6 +1,6 @@
 """The failure matrix of transactions on one island, row by row: a process dies at a named step, and all heals.
 
-Five real processes over one PostgreSQL. Whoever dies is started again; then the sweep finishes what was decided.
+Five real processes over one PostgreSQL. The one that dies is started again; then the sweep finishes what was decided.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Releases, acks and nacks of a split plane that meet a dying process: they are finished although nobody repeats them."""
+"""Releases, acks and nacks of a split plane that meet a dying process: they are finished although no client repeats them."""
 
 import asyncio
 import secrets
@@ -74,8 +74,8 @@ def names_until_death(plane: SplitPlane, role: Role) -> Iterator[str]:
         yield secrets.token_hex(6)
 
 
-async def settle(plane: SplitPlane, verb: str, delivered: Delivered) -> httpx.Response:
-    return await ask(plane, f"/v1/queue/{verb}", delivered.settle())
+async def resolve(plane: SplitPlane, verb: str, delivered: Delivered) -> httpx.Response:
+    return await ask(plane, f"/v1/queue/{verb}", delivered.resolve())
 
 
 # -- a process dies and comes back; its client does not repeat anything
@@ -100,7 +100,7 @@ async def test_a_release_that_its_client_repeats_is_answered(plane: SplitPlane) 
     key = secrets.token_hex(6)
     lease = await acquire(plane, key)
 
-    first = await release(plane, lease)  # Nobody starts the process while it is answered.
+    first = await release(plane, lease)  # The process is not started while it is answered.
     await restarted(plane, Role.LEASES)
     second = await release(plane, lease)
 
@@ -136,7 +136,7 @@ async def test_an_ack_outlives_the_process_of_its_queue(plane: SplitPlane, store
     delivered = await dequeue(plane, queue)
 
     async with asyncio.TaskGroup() as tasks:
-        answered = tasks.create_task(settle(plane, "ack", delivered))
+        answered = tasks.create_task(resolve(plane, "ack", delivered))
         tasks.create_task(restarted(plane, Role.QUEUE))
 
     async def is_gone() -> bool:
@@ -156,7 +156,7 @@ async def test_a_nack_outlives_the_process_of_its_queue(plane: SplitPlane, step:
     delivered = await dequeue(plane, queue)
 
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(settle(plane, "nack", delivered))
+        tasks.create_task(resolve(plane, "nack", delivered))
         tasks.create_task(restarted(plane, Role.QUEUE))
 
     again = await dequeue(plane, queue)
@@ -169,7 +169,7 @@ async def test_a_release_whose_client_hangs_up_is_finished(plane: SplitPlane) ->
     async with held_still(plane, Role.LEASES):
         client = send(plane, "/v1/release", *release_of(lease))
         client.hang_up(by_reset=True)
-        # The gateway has seen both when it answers somebody who came later.
+        # The gateway has seen both when it answers a call that came later.
         assert (await plane.client.get("/healthz")).status_code == 200
 
     assert (await acquire(plane, key))["fencing_token"] == 2
@@ -202,7 +202,7 @@ async def test_an_ack_that_is_repeated_at_the_other_replica_is_answered_as_one(
 
     for queue in names_until_death(pair, Role.QUEUE):
         await enqueue(pair, queue, to=Role.GATEWAY)
-        answer = await settle(pair, "ack", await dequeue(pair, queue))
+        answer = await resolve(pair, "ack", await dequeue(pair, queue))
         assert answer.status_code == 200, answer.text
         assert answer.json()["acked"] is True
 
@@ -213,8 +213,8 @@ async def test_a_message_that_was_acked_by_somebody_else_is_not_found(pair: Spli
     queue = f"q-{secrets.token_hex(6)}"
     await enqueue(pair, queue)
     delivered = await dequeue(pair, queue)
-    await settle(pair, "ack", delivered)
+    await resolve(pair, "ack", delivered)
 
-    again = await settle(pair, "ack", delivered)
+    again = await resolve(pair, "ack", delivered)
 
     assert (again.status_code, again.json()["error"]) == (404, "not_found")

@@ -117,7 +117,7 @@ async def kill_at_random(plane: SplitPlane, chance: random.Random) -> None:
 
 
 async def until_nothing_is_left(plane: SplitPlane, store: Store, attempts: list[Attempt]) -> None:
-    """What was decided is applied within the time to heal; what nobody ended ends by its own time before that."""
+    """What was decided is applied within the time to heal; what no client ended ends by its own time before that."""
     await asyncio.sleep(0 if all(one.has_begun for one in attempts) else TTL_S)
     for one in attempts:
         await plane.until(lambda one=one: one.transaction.is_over(store), HEAL_S)  # type: ignore[misc]  # mypy infers no default

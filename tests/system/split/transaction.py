@@ -100,7 +100,7 @@ class SplitTransaction:
         ((self._message, _),) = deliveries(taken.headers["content-type"], taken.content)
 
     async def release(self, *, rollback: bool = False) -> httpx.Response | None:
-        """None: nobody answered."""
+        """None: no answer came."""
         lease = self._leases[0]
         claim = {name: lease[name] for name in ("key", "lease_id", "txn_id")}
         with suppress(httpx.TransportError):
@@ -117,12 +117,12 @@ class SplitTransaction:
         )
 
     async def ack(self) -> httpx.Response:
-        return await self._settle("ack")
+        return await self._resolve("ack")
 
     async def nack(self) -> httpx.Response:
-        return await self._settle("nack")
+        return await self._resolve("nack")
 
-    async def _settle(self, verb: str) -> httpx.Response:
+    async def _resolve(self, verb: str) -> httpx.Response:
         names = ("queue", "message_id", "lease_id", "txn_id", "fencing_token", "meta_etag")
         return await self._post(f"/v1/queue/{verb}", **{name: self._message[name] for name in names})
 

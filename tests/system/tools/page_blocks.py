@@ -77,7 +77,7 @@ class Reader:
             flags = serve["flags"] or serve["rest"] or ""
             self._serve(*shlex.split(flags.replace("\\\n", " ")))
             return ""
-        if " store " in command:  # It must be there, and nobody may have it.
+        if " store " in command:  # It must be there, and not be in use.
             self._serve()
             self._stop()
         elif self.plane_url in here or re.search(r"\bholdfast (client|queue|locks?) ", command):

@@ -164,7 +164,7 @@ async def opened(backend: Backend, keyring: Keyring) -> list[bytes]:
 
 
 class Racing:
-    """A backend in which somebody else changes a key just before the first commit."""
+    """A backend in which another writer changes a key just before the first commit."""
 
     def __init__(self, store: Store, key: bytes, value: bytes) -> None:
         self._store = store

@@ -145,7 +145,7 @@ def test_a_feed_that_fails_empties_it_until_it_goes_on(cache: RecordCache) -> No
     cache.fetched({b"b": None}, 2)
     is_readable_meanwhile = cache.is_readable
     cache.followed(10)
-    cache.fetched({b"c": None}, 9)  # Asked before, and nobody knows what came in between.
+    cache.fetched({b"c": None}, 9)  # Asked before, and what came in between is unknown.
     cache.fetched({b"d": None}, 10)
 
     assert not is_readable_meanwhile

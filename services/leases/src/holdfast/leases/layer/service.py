@@ -79,7 +79,7 @@ class LeaseService:
         """Know what is held, also by the doing of other processes, and end what is over, for the length of the block."""
         async with self._follower.running():
             self._spawn(self._expiries.run())
-            self._spawn(self._follower.elsewhere.run())
+            self._spawn(self._follower.remote_expiries.run())
             try:
                 with self._clock.stepping(self._clock_stepped):
                     yield
@@ -91,7 +91,7 @@ class LeaseService:
     def _clock_stepped(self) -> None:
         """A lease that was to end later may be over now."""
         self._expiries.look_again()
-        self._follower.elsewhere.look_again()
+        self._follower.remote_expiries.look_again()
         self._wait_queues.notify_firsts()
 
     # -- acquire

@@ -81,7 +81,7 @@ class SignalRoutes:
         inbox = Inbox()
         try:
             if await outcome_of(lambda tell: self.service.listen(inbox, pattern, group, tell)) is not True:
-                return  # Nobody has the subscriptions now: a client that is told so by the end opens another stream.
+                return  # The subscriptions are gone: a client that is told so by the end opens another stream.
             yield b": listening\n\n"
             while True:
                 try:

@@ -4,7 +4,7 @@ A node announces itself by a record that it renews. A node that finds a record t
 
     unknown --announce--> waiting --serves_from--> serving --leave, or another node deletes its record--> gone
     serving --it can neither renew nor read for a while--> frozen --it renewed its record, which was still there--> serving
-    frozen --its record is gone--> unknown: what it held in memory may be held elsewhere
+    frozen --its record is gone--> unknown: what it held in memory may have another holder
 
 A frozen node decides nothing and forgets nothing. A newcomer serves no key before every other node has read of it or is frozen, since
 each serves only for so long after it has read all records.
@@ -68,7 +68,7 @@ class Membership:
         self._read_at_ms = 0
         """All records were read no earlier than this."""
         self._spares_until_ms = 0
-        """When this node comes back from an outage, the others may, too: until then nobody's place is taken."""
+        """When this node comes back from an outage, the others may, too: until then no other node takes its place."""
         self._serving: list[Member] = []
         self._seeds: list[bytes] = []
         self._valid_until_ms = -1

@@ -46,7 +46,7 @@ async def answers(port: int) -> AsyncIterator[bytes]:
         yield _OTHER_EACH_TIME.sub(b"?", f"{answer.status}\r\n{head}\r\n\r\n".encode() + answer.body)
 
 
-async def test_both_doors_answer_with_the_same_bytes() -> None:
+async def test_both_lanes_answer_with_the_same_bytes() -> None:
     async with plane("mem://", is_express=True) as port:
         by_lane = [answer async for answer in answers(port)]
     async with plane("mem://", is_express=False) as port:
