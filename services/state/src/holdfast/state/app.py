@@ -11,7 +11,7 @@ from holdfast.common.settings import PlaneSettings
 from holdfast.common.telemetry.metrics import Registry
 from holdfast.leases.layer.retention import retention_of
 from holdfast.state.layer.attachment.service import AttachmentService
-from holdfast.state.layer.document.mutation import MutationService
+from holdfast.state.layer.document.mutation.service import MutationService
 from holdfast.state.layer.document.published import PublishedCache
 from holdfast.state.layer.document.retention import DocumentRetention
 from holdfast.state.layer.index.builder import IndexBuilder

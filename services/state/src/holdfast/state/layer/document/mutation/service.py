@@ -12,7 +12,7 @@ from holdfast.common.clock import SteadyClock
 from holdfast.leases.layer.grant import Claim
 from holdfast.lql.mutation.application import apply
 from holdfast.lql.mutation.text import Mutation, parse_mutations
-from holdfast.state.layer.document.mutation_process import mutated
+from holdfast.state.layer.document.mutation.process import mutated
 from holdfast.state.layer.document.service import StateService
 from holdfast.state.layer.document.staging import Expectation, View
 from holdfast.state.layer.errors import DocumentTooLarge

@@ -1,4 +1,4 @@
-"""`python -m holdfast.state.layer.document.mutation_worker`: changes one large document, from standard input to standard output.
+"""`python -m holdfast.state.layer.document.mutation.worker`: changes one large document, from standard input to standard output.
 
 In: a line of JSON with the expressions and the time, then the document. Out: a line of JSON with the size of the changed
 document or with what was wrong, then the document.

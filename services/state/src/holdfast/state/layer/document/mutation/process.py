@@ -11,7 +11,7 @@ from holdfast.state.layer.errors import DocumentTooLarge, MutationUnavailable
 from holdfast.state.layer.worker_process import WorkerProcess, module_command
 
 TIMEOUT_S: Final = 120.0
-_COMMAND: Final = module_command("holdfast.state.layer.document.mutation_worker")
+_COMMAND: Final = module_command("holdfast.state.layer.document.mutation.worker")
 _STEP_BYTES: Final = 1 << 20
 _ANSWER_BYTES_MAX: Final = 64 << 10
 
