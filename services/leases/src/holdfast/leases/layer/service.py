@@ -11,10 +11,9 @@ from typing import Any
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock, unix_s
-from holdfast.common.errors import HoldfastError
+from holdfast.common.errors import Draining, HoldfastError
 from holdfast.common.ids import new_xid
 from holdfast.common.logging import get_logger
-from holdfast.common.serving.drain import Draining
 from holdfast.leases.layer import rules
 from holdfast.leases.layer.errors import TooManyWaiters, Waiting
 from holdfast.leases.layer.expiry import Expiries

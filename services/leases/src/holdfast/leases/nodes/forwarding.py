@@ -3,18 +3,21 @@
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
-from holdfast.leases.layer.locks.nodes.gathering import Gathering, asked
-from holdfast.leases.layer.locks.nodes.held import Held
-from holdfast.leases.layer.locks.nodes.link import NodeLink, RemoteCall
-from holdfast.leases.layer.locks.nodes.signals import HUB, NodeSignals, call, ignore
-from holdfast.leases.layer.locks.records import Outcome, Pending, Refused, Session, Tell
+from holdfast.leases.layer.locks.records import Grant, Outcome, Pending, Refused, Session, Tell
 from holdfast.leases.layer.locks.service import LIST_MAX, LockService
 from holdfast.leases.layer.locks.signals import Listener
 from holdfast.leases.layer.locks.views import LockView
+from holdfast.leases.nodes.link import NodeLink, RemoteCall
+from holdfast.leases.nodes.signals import HUB, NodeSignals, call, ignore
+
+HELD_MAX: Final = 10_000
+"""Of one client; of more, the oldest have to end with their leases."""
+_QUEUED: Final = b""
+"""In place of a token: a place in a queue, which may become a slot without a word."""
 
 
 class ForwardingLockService(LockService):
@@ -173,3 +176,80 @@ def _views(texts: Outcome) -> list[LockView]:
     if not isinstance(texts, list):
         return []
     return [msgspec.msgpack.decode(text, type=LockView) for text in texts]
+
+
+class Gathering(Pending):
+    """Lists of several nodes as one; a node that does not answer is left out."""
+
+    __slots__ = ("_found", "_missing", "_tell")
+
+    def __init__(self, found: Sequence[bytes], tell: Tell) -> None:
+        self._found = list(found)
+        self._missing = 0
+        self._tell = tell
+
+    @property
+    def waits(self) -> bool:
+        return False
+
+    def begun(self, calls: Sequence[Outcome | Pending]) -> Outcome | Pending:
+        """The whole if no other node is asked."""
+        self._missing = sum(1 for call in calls if isinstance(call, Pending))
+        return self if self._missing else self._found
+
+    def take(self, outcome: Outcome) -> None:
+        if isinstance(outcome, list):
+            self._found += outcome
+        self._missing -= 1
+        if not self._missing:
+            self._tell(self._found)
+
+
+async def asked(link: NodeLink, kind: str, *fields: Any) -> Outcome:
+    """What a node answers; something that is no list if it does not."""
+    answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def take(outcome: Outcome) -> None:
+        if not answer.done():
+            answer.set_result(outcome)
+
+    found = link.call(kind, *fields, tell=take)
+    return await answer if isinstance(found, Pending) else found
+
+
+class Held:
+    """By client: keys and tokens, each with the node where it was got; None: here, when this node was home."""
+
+    def __init__(self) -> None:
+        self._of: dict[Session, dict[tuple[bytes, bytes], NodeLink | None]] = {}
+
+    def granted(self, session: Session, key: bytes, outcome: Outcome, link: NodeLink | None) -> None:
+        """An acquire or an enqueue came to this."""
+        if isinstance(outcome, Grant):
+            self.add(session, key, outcome.token, link)
+        elif outcome is None:
+            self.add(session, key, _QUEUED, link)
+
+    def waited(self, session: Session, key: bytes, outcome: Outcome, link: NodeLink | None) -> None:
+        """A wait came to this; it ends what an enqueue began."""
+        self.remove(session, key, _QUEUED)
+        self.granted(session, key, outcome, link)
+
+    def add(self, session: Session, key: bytes, token: bytes, link: NodeLink | None) -> None:
+        held = self._of.setdefault(session, {})
+        held[key, token] = link
+        if len(held) > HELD_MAX:
+            del held[next(iter(held))]
+
+    def remove(self, session: Session, key: bytes, token: bytes) -> None:
+        held = self._of.get(session)
+        if held is not None:
+            held.pop((key, token), None)
+
+    def has(self, session: Session, link: NodeLink) -> bool:
+        """Whether it has anything there."""
+        return link in self._of.get(session, {}).values()
+
+    def pop(self, session: Session) -> list[tuple[bytes, bytes]]:
+        """Its keys and tokens; nothing is known of it any more."""
+        return [(key, token) for key, token in self._of.pop(session, {}) if token != _QUEUED]

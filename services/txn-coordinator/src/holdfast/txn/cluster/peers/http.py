@@ -15,7 +15,7 @@ from holdfast.common.security.tls import client_context
 from holdfast.common.security.trust import find_client_bundle, pem_of, read_trust
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.telemetry.tracing import outgoing_headers
-from holdfast.txn.cluster.peers import PeerAnswer, PeerUnreachable, Role
+from holdfast.txn.cluster.peers.port import PeerAnswer, PeerUnreachable, Role
 
 ANSWER_BYTES_MAX: Final = 1 << 20
 _LIMITS: Final = httpx.Limits(max_connections=64, max_keepalive_connections=32, keepalive_expiry=60)

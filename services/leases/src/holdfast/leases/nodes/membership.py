@@ -20,7 +20,8 @@ from typing import Final
 from holdfast.common.errors import HoldfastError
 from holdfast.common.ids import new_xid
 from holdfast.common.upstream.rendezvous import home, seed_of
-from holdfast.leases.layer.locks.nodes.records import (
+from holdfast.leases.layer.records_pb2 import LockNode
+from holdfast.leases.nodes.records import (
     NODE,
     NODES,
     NODES_MAX,
@@ -28,7 +29,6 @@ from holdfast.leases.layer.locks.nodes.records import (
     member_of,
     member_of_event,
 )
-from holdfast.leases.layer.records_pb2 import LockNode
 from holdfast.storage.following import Follower
 from holdfast.storage.port import Demand, Event, Store, Transaction
 

@@ -17,14 +17,14 @@ from functools import partial
 from typing import Any, Final
 
 from holdfast.leases.layer.locks.durable.service import DurableLockService
-from holdfast.leases.layer.locks.nodes.forwarding import ForwardingLockService
-from holdfast.leases.layer.locks.nodes.host import Host
-from holdfast.leases.layer.locks.nodes.link import NodeLink
-from holdfast.leases.layer.locks.nodes.membership import Membership
-from holdfast.leases.layer.locks.nodes.records import link_key
-from holdfast.leases.layer.locks.nodes.signals import HUB
 from holdfast.leases.layer.locks.records import Lock, Outcome, Pending, Refused, Session, Tell
 from holdfast.leases.layer.locks.service import LockService
+from holdfast.leases.nodes.forwarding import ForwardingLockService
+from holdfast.leases.nodes.host import Host
+from holdfast.leases.nodes.link import NodeLink
+from holdfast.leases.nodes.membership import Membership
+from holdfast.leases.nodes.records import link_key
+from holdfast.leases.nodes.signals import HUB
 from holdfast.storage.port import Store
 
 FIRST_LINKS_S_MAX: Final = 2.0

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.leases.layer.locks.nodes.wire import Frame, Wire, packed
 from holdfast.leases.layer.locks.records import Outcome, Pending, Refused, Session, Tell
 from holdfast.leases.layer.locks.signals import InvalidPattern
+from holdfast.leases.nodes.wire import Frame, Wire, packed
 
 if TYPE_CHECKING:
-    from holdfast.leases.layer.locks.nodes.service import NodeLockService
+    from holdfast.leases.nodes.service import NodeLockService
 
 PUSHES_BYTES_MAX: Final = 8 << 20
 """Signals that wait for a node that reads slowly; more are dropped."""

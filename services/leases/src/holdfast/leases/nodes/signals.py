@@ -1,14 +1,13 @@
 """Signals over several nodes: all subscriptions are at the home of the hub, so that a group is one group, and a connection gets a signal
 once. When the hub gets another home, every node says there what its connections listen to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from holdfast.leases.layer.locks.nodes.link import NodeLink
-from holdfast.leases.layer.locks.nodes.subscriptions import Subscriptions
 from holdfast.leases.layer.locks.records import Outcome, Pending, Refused, Tell
 from holdfast.leases.layer.locks.service import LockService
 from holdfast.leases.layer.locks.signals import Listener, check_pattern
+from holdfast.leases.nodes.link import NodeLink
 
 HUB: Final = b"\0signals"
 """What the home of the hub is found by, as that of a key."""
@@ -95,3 +94,44 @@ def call(link: NodeLink | None, kind: str, *fields: object, tell: Tell) -> Outco
 
 def ignore(outcome: Outcome) -> None:
     """No client waits for the answer."""
+
+
+class Subscriptions:
+    """In the order in which they came. Listeners have numbers, by which other nodes know them."""
+
+    def __init__(self) -> None:
+        self.listeners: dict[int, Listener] = {}
+        self._numbers: dict[Listener, int] = {}
+        self._all: dict[tuple[int, bytes, bytes], None] = {}
+        self._of: dict[int, set[tuple[bytes, bytes]]] = {}
+        self._last = 0
+
+    def __iter__(self) -> Iterator[tuple[int, bytes, bytes]]:
+        return iter(list(self._all))
+
+    def add(self, listener: Listener, pattern: bytes, group: bytes) -> int:
+        number = self._numbers.get(listener)
+        if number is None:
+            self._last += 1
+            number = self._numbers[listener] = self._last
+            self.listeners[number] = listener
+        self._all[number, pattern, group] = None
+        self._of.setdefault(number, set()).add((pattern, group))
+        return number
+
+    def remove(self, listener: Listener, pattern: bytes, group: bytes) -> int | None:
+        """Its number, if it is known."""
+        number = self._numbers.get(listener)
+        if number is not None:
+            self._all.pop((number, pattern, group), None)
+            self._of[number].discard((pattern, group))
+        return number
+
+    def leave(self, listener: Listener) -> int | None:
+        number = self._numbers.pop(listener, None)
+        if number is None:
+            return None
+        del self.listeners[number]
+        for pattern, group in self._of.pop(number):
+            self._all.pop((number, pattern, group), None)
+        return number

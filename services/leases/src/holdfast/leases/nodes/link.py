@@ -12,8 +12,8 @@ from itertools import count
 from typing import Any, Final, Protocol
 
 from holdfast.common.backoff import Backoff
-from holdfast.leases.layer.locks.nodes.wire import Frame, Wire, unpacked
 from holdfast.leases.layer.locks.records import Outcome, Pending, Refused, Session, Tell
+from holdfast.leases.nodes.wire import Frame, Wire, unpacked
 
 CONNECT_S_MAX: Final = 5.0
 CALLS_MAX: Final = 100_000
