@@ -42,7 +42,7 @@ test-all: setup ## Run all tests, also those that take minutes.
 	$(BIN)/python -m pytest -m "not compose" --hypothesis-profile=searching $(ARGS)
 
 test-compose: setup image ## Run the image and the plane as containers, and check it from outside; needs Docker with compose.
-	$(BIN)/python -m pytest -m compose tests/system/test_compose.py tests/system/test_container.py $(ARGS)
+	$(BIN)/python -m pytest -m compose tests/system/containers/test_compose.py tests/system/containers/test_container.py $(ARGS)
 
 lint: setup ## Check style, formatting, import contracts, and that the generated code is current.
 	$(BIN)/ruff check $(SOURCES)

@@ -26,7 +26,7 @@ from tests.infra.redis import RedisServer, from_wheel, provide_redis
 _SERVED = pytest.StashKey[dict[str, str]]()
 
 # For each of its clients httpx reads every authority that the system trusts, also where no TLS is spoken: 50 ms of CPU
-# time a client. The tests trust nobody but the authorities they make, so there is nothing to read.
+# time a client. The tests trust only the authorities they make, so there is nothing to read.
 os.environ.pop("SSL_CERT_FILE", None)
 os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)
 

@@ -52,7 +52,7 @@ def command(job: LoadJob, *, warm_up_s: float = WARM_UP_S) -> Sequence[str]:
 
 
 def name() -> str:
-    """Which load it is, for whoever reads the figures."""
+    """Which load it is, for a reader of the figures."""
     return "Python (no C compiler was found)" if find_compiler() is None else "C"
 
 
@@ -84,7 +84,7 @@ def _compile(compiler: str, path: Path) -> None:
 
 
 def _folder() -> Path:
-    """Nobody else may write there: what lies in it is run."""
+    """No other user may write there: what lies in it is run."""
     folder = Path(tempfile.gettempdir()) / f"holdfast-bench-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()

@@ -40,7 +40,7 @@ CPU_TO_FRAME_MAX: Final = {
 SYNCS_PER_LOCK_MAX: Final = 0.6
 COMMITS_PER_GROUP_MIN: Final = 6.0
 FRESH: Final = {"fresh-lock": "lock"}
-"""Each operation has a key of its own that nobody had before: as lockd's load tool does it."""
+"""Each operation has a key of its own that was not used before: as lockd's load tool does it."""
 
 
 @dataclass(frozen=True, slots=True)

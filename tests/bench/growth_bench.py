@@ -19,7 +19,7 @@ from tests.bench import c_load
 from tests.bench.shapes import ROOT, Plane, on_disk
 
 SIZES: Final = (10, 10_000, 100_000, 1_000_000)
-CLIENTS: Final = SIZES[0]  # No more than there are keys, so that nobody waits for a lease.
+CLIENTS: Final = SIZES[0]  # No more than there are keys, so that no client waits for a lease.
 KINDS: Final = ("lock", "read")
 ROUNDS: Final = 5
 SECONDS: Final = 1.0

@@ -80,7 +80,7 @@ def run(
         turns: dict[int, list[tuple[Turn, Turn]]] = {clients: [] for clients in CLIENTS}
         for number in range(rounds):
             for clients, pairs in turns.items():
-                # Whoever comes second finds the machine as the first left it: they change places.
+                # The one that comes second finds the machine as the first left it: they change places.
                 order = (plane, skeleton) if number % 2 else (skeleton, plane)
                 found = {one: _turn(one, clients, seconds) for one in order}
                 pairs.append((found[plane], found[skeleton]))

@@ -199,7 +199,7 @@ async def overload(port: int, cycles_per_s: float, duration_s: float) -> Outcome
         await asyncio.sleep(_TICK_S)
     if len(idle) < len(clients):
         all_idle.clear()
-        with suppress(TimeoutError):  # The slowest cycles count too, but nobody waits for them for ever.
+        with suppress(TimeoutError):  # The slowest cycles count too, but are not waited for for ever.
             await asyncio.wait_for(all_idle.wait(), GRACE_S)
     outcome.elapsed_s = time.monotonic() - began_s
     for client in clients:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from holdfast.common.ids import new_xid
 from tests.bench.shapes import ROOT, SHAPES, Plane
-from tests.system.lease_wire import WireClient
+from tests.system.leases.wire import WireClient
 
 CLIENTS: Final = 8
 TRANSACTIONS_DEFAULT: Final = 800

@@ -170,7 +170,7 @@ async def test_the_store_does_so_by_itself(backend: Backend) -> None:
             await put(store, b"passing", passing)
             await store.commit(Batch(deletes={b"passing"}))
             async with asyncio.timeout(TIMEOUT_S):
-                while await is_there(store, passing):  # noqa: ASYNC110 - a sweep tells nobody.
+                while await is_there(store, passing):  # noqa: ASYNC110 - a sweep tells no caller.
                     await asyncio.sleep(0.05)
         received += [piece async for piece in reader]
 

@@ -1,4 +1,4 @@
-"""What is kept in memory of records is told of every change before anybody reads it, or the store says that it can't be kept."""
+"""What is kept in memory of records is told of every change before it is read, or the store says that it can't be kept."""
 
 from collections.abc import Container, Iterable
 

@@ -5,7 +5,7 @@ from holdfast.leases.layer.grant import AcquireParams, Claim
 from holdfast.leases.layer.service import LeaseService
 from holdfast.state.layer.attachment.rules import Attached, Selector, Upload
 from holdfast.state.layer.attachment.service import AttachmentService
-from holdfast.state.layer.document.mutation import MutationService
+from holdfast.state.layer.document.mutation.service import MutationService
 from holdfast.state.layer.document.service import StateService
 from holdfast.state.layer.document.staging import ANYTHING, View
 from holdfast.storage.intake import pieces_of

@@ -6,8 +6,7 @@ import threading
 from pathlib import Path
 from typing import ClassVar
 
-from holdfast.storage.disk.segment import DiskFile
-from holdfast.storage.disk.segment import RECORD_HEAD_BYTES
+from holdfast.storage.disk.segment import RECORD_HEAD_BYTES, DiskFile
 
 
 def sizes_of(folder: Path, pattern: str) -> list[int]:
@@ -94,7 +93,7 @@ class FullFile(DiskFile):
 
 
 class BrokenFile(DiskFile):
-    """A device whose writes fail for a while, and nobody knows what it has of them."""
+    """A device whose writes fail for a while, and what it has of them is unknown."""
 
     is_broken = False
 

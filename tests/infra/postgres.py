@@ -47,7 +47,7 @@ class PostgresServer(Protocol):
 
 
 class GivenPostgres:
-    """Somebody else's server, named by the environment."""
+    """A server that was there before, named by the environment."""
 
     is_ours = False
 

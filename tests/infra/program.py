@@ -23,7 +23,7 @@ _tried = itertools.count(random.SystemRandom().randrange(len(_PORTS)))  # Other 
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on now."""
+    """A loopback port without a listener now."""
     return free_ports(1)[0]
 
 

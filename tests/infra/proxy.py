@@ -18,7 +18,7 @@ class Proxy:
         self._port = port
         self._is_silent = False
         self._connections: set[_Connection] = set()
-        self._lost: list[_Connection] = []  # Kept open: nobody tells the client that they are of no use.
+        self._lost: list[_Connection] = []  # Kept open: the client is not told that they are of no use.
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
 

@@ -36,7 +36,7 @@ class RedisServer(Protocol):
 
 
 class GivenRedis:
-    """Somebody else's server, named by the environment."""
+    """A server that was there before, named by the environment."""
 
     is_ours = False
 

@@ -9,9 +9,14 @@ import pytest
 
 from tests.infra.postgres import PostgresServer
 from tests.infra.redis import RedisServer
-from tests.system import attachment_crasher, lease_crasher, locks_node, nodes, queue_crasher, split_plane
-from tests.system.lease_time import ShiftedClock, use_clock
-from tests.system.nodes import Nodes, Pair, all_nodes, whole_nodes
+from tests.system.leases import crasher as lease_crasher
+from tests.system.leases.fast_time import ShiftedClock, use_clock
+from tests.system.locks import node as locks_node
+from tests.system.nodes import nodes
+from tests.system.nodes.nodes import Nodes, Pair, all_nodes, whole_nodes
+from tests.system.queue import crasher as queue_crasher
+from tests.system.split import plane as split_plane
+from tests.system.state import attachment_crasher
 
 # Where the actor comes in, and where the waiter does; the same twice for reference.
 SHAPES = ("one-one", "one-two", "left-right", "one-right", "left-two", "redis")

@@ -8,7 +8,7 @@ from tests.promises.manifest import FOLDER, manifest_path, read_manifest
 from tests.promises.sentences import HELP, PAGES, sentences_of
 from tests.unit.test_tree import ROOT
 
-# What nobody has gone through yet; to be emptied, never to be added to.
+# What was not gone through yet; to be emptied, never to be added to.
 INCOMPLETE: set[str] = set()
 NAMES = tuple(name for name in (*PAGES, *HELP) if name not in INCOMPLETE)
 HINT = "run python -m tests.promises.manifest, then name what shows each sentence"

@@ -68,7 +68,7 @@ def fuzz(
 ) -> None:
     """Send examples of one operation; under a lease all of them prove it.
 
-    What it says it may answer is no fault, such as 503 by a node that leads nobody; 500 is one always.
+    What it says it may answer is no fault, such as 503 by a node that is no leader; 500 is one always.
     """
     told = {int(status) for status in operation.definition.raw["responses"] if status != "default"} - {500}
     headers = {} if lease is None else lease.headers()

@@ -67,7 +67,7 @@ def test_a_key_that_nobody_used_is_an_error(client: Client, command: tuple[str, 
     result = locks(*command, "nobody")
 
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "error: nobody: nobody holds this key, waits for it, or used it lately\n"
+    assert result.stderr == "error: nobody: this key has no holder and no waiter, and was not used lately\n"
 
 
 def test_a_lock_is_released_by_its_token(client: Client) -> None:

@@ -61,7 +61,7 @@ def test_a_transaction_of_a_shell_sends_its_messages_with_its_release(
     assert done.stdout.splitlines() == ["enqueued=2", "[]", "one", "two", "three"]
 
 
-def test_a_message_is_sent_taken_and_settled(server: TestServer, tmp_path: Path) -> None:
+def test_a_message_is_sent_taken_and_resolved(server: TestServer, tmp_path: Path) -> None:
     script = """
     holdfast queue enqueue -q life --data hello > /dev/null
     eval "$(holdfast queue dequeue -q life --stateful)"

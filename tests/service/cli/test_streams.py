@@ -1,4 +1,4 @@
-"""Standard streams that are closed, or that nobody reads: a command says so in a line or not at all, and never breaks."""
+"""Standard streams that are closed, or have no reader: a command says so in a line or not at all, and never breaks."""
 
 import os
 import subprocess

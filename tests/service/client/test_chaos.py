@@ -1,4 +1,4 @@
-"""The chaos proxy: the same fate for the same seed, and a client that copes with it."""
+"""The chaos proxy: the same faults for the same seed, and a client that copes with it."""
 
 from collections.abc import Callable
 
@@ -6,29 +6,29 @@ import pytest
 
 from holdfast.client import Client, TransportFailed
 from holdfast.client.testing import Chaos, ChaosProxy
-from holdfast.client.testing.chaos import Fates
+from holdfast.client.testing.chaos import ChunkFaults
 from tests.infra.fake_plane import FakePlane, Key
 
 
 def test_the_same_seed_has_the_same_fates() -> None:
     chaos = Chaos(seed=5, delay_min_s=0.1, delay_max_s=0.9, drop_probability=0.3, reset_probability=0.1)
 
-    def fates(chaos: Chaos, connection: int, direction: str) -> list[object]:
-        source = Fates(chaos, connection, direction)
+    def faults(chaos: Chaos, connection: int, direction: str) -> list[object]:
+        source = ChunkFaults(chaos, connection, direction)
         return [source.next(100) for _ in range(50)]
 
-    first = fates(chaos, 1, "up")
+    first = faults(chaos, 1, "up")
 
-    assert first == fates(chaos, 1, "up")
-    assert first != fates(chaos, 1, "down")
-    assert first != fates(chaos, 2, "up")
-    assert first != fates(Chaos(seed=6, delay_max_s=0.9), 1, "up")
+    assert first == faults(chaos, 1, "up")
+    assert first != faults(chaos, 1, "down")
+    assert first != faults(chaos, 2, "up")
+    assert first != faults(Chaos(seed=6, delay_max_s=0.9), 1, "up")
 
 
 def test_bandwidth_delays_by_size() -> None:
-    fates = Fates(Chaos(bandwidth_bytes_per_s=1000), 1, "up")
+    faults = ChunkFaults(Chaos(bandwidth_bytes_per_s=1000), 1, "up")
 
-    assert fates.next(500).delay_s == 0.5
+    assert faults.next(500).delay_s == 0.5
 
 
 def test_without_chaos_everything_passes(plane: FakePlane, url: str) -> None:

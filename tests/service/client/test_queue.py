@@ -278,7 +278,7 @@ def test_nowait_drains_what_is_there(client: Client, prefetch: int) -> None:
     assert found == [b"a", b"b", b"c"]
 
 
-def test_nowait_brings_no_more_than_may_be_in_hand_to_who_settles_nothing(client: Client) -> None:
+def test_nowait_brings_no_more_than_may_be_in_hand_to_who_resolves_nothing(client: Client) -> None:
     queue = client.queue("kept-in-hand")
     queue.enqueue_many([b"a", b"b", b"c"])
 
@@ -310,7 +310,7 @@ def test_consumers_restart_after_a_failure_and_stop_gracefully(client: Client) -
     assert client.queue("work").dequeue_batch(5, block_s=0) == []
 
 
-def test_a_consumer_without_auto_ack_settles_by_itself(client: Client) -> None:
+def test_a_consumer_without_auto_ack_resolves_by_itself(client: Client) -> None:
     queue = client.queue("manual")
     queue.enqueue(b"x")
     stop = Stop()
@@ -474,7 +474,7 @@ async def test_a_lost_message_cancels_its_asynchronous_handler(server: TestServe
         await queue.enqueue(b"x")
 
         async def handle(taken: AsyncDelivery) -> None:
-            # Settled behind its back: the next extend finds nothing.
+            # Resolved behind its back: the next extend finds nothing.
             await queue.attach(taken.message).ack()
             try:
                 await asyncio.Event().wait()

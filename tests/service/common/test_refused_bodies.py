@@ -8,7 +8,7 @@ from tests.service.common.sample import BODY_LIMIT_BYTES, Sample, request, servi
 
 BOTH_WAYS = pytest.mark.parametrize("is_express", [True, False], ids=["lane", "asgi"])
 BODY = b"x" * (4 << 20)
-"""More than the buffers of a loopback connection hold, so that the client is stuck until somebody reads."""
+"""More than the buffers of a loopback connection hold, so that the client is stuck until the server reads."""
 
 
 @BOTH_WAYS

@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.common.errors import InvalidBody
 from holdfast.lql.errors import InvalidMutations
-from holdfast.state.layer.document import mutation_process
-from holdfast.state.layer.document.mutation import HERE_BYTES_MAX, QUICK_CHARS_MAX
+from holdfast.state.layer.document.mutation import process as mutation_process
+from holdfast.state.layer.document.mutation.service import HERE_BYTES_MAX, QUICK_CHARS_MAX
 from holdfast.state.layer.document.staging import ANYTHING, Expectation
 from holdfast.state.layer.errors import DocumentTooLarge, MutationUnavailable, VersionConflict
 from holdfast.txn.layer.port import Member

@@ -21,7 +21,7 @@ MUTATION_ORDER = b'{"expressions":["/name=small"],"now_ns":0}\n'
         ("layer.index.worker", b"\n100\n" + DOCUMENT),
         ("layer.query.worker", b""),
         ("layer.query.worker", QUERY_ORDER + b"100\n" + DOCUMENT),
-        ("layer.document.mutation_worker", b""),
+        ("layer.document.mutation.worker", b""),
     ],
 )
 def test_a_worker_whose_server_dies_while_it_sends_ends_without_a_word(module: str, sent: bytes) -> None:
@@ -37,7 +37,7 @@ def test_a_worker_whose_server_dies_while_it_sends_ends_without_a_word(module: s
     [
         ("layer.index.worker", b"\n%d\n" % len(DOCUMENT) + DOCUMENT),
         ("layer.query.worker", QUERY_ORDER + b"%d\n" % len(DOCUMENT) + DOCUMENT),
-        ("layer.document.mutation_worker", MUTATION_ORDER + DOCUMENT),
+        ("layer.document.mutation.worker", MUTATION_ORDER + DOCUMENT),
     ],
 )
 def test_a_worker_whose_server_died_before_the_answer_ends_without_a_word(module: str, sent: bytes) -> None:

@@ -171,7 +171,7 @@ async def test_a_commit_wakes_a_consumer_whatever_the_settings_of_the_poll_say(
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(WAIT_S):
-        while not await condition():  # noqa: ASYNC110 - a plane tells nobody outside when it is done
+        while not await condition():  # noqa: ASYNC110 - a plane tells no client when it is done
             await asyncio.sleep(0.02)
 
 

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from holdfast.leases.layer.locks.nodes.wire import FRAME_BYTES_MAX, PROOF_BYTES_MAX, Frame, Wire
-from holdfast.leases.layer.locks.nodes.wire import packed as packed_outcome
-from holdfast.leases.layer.locks.nodes.wire import unpacked as unpacked_outcome
 from holdfast.leases.layer.locks.records import Grant, Outcome, Refused
 from holdfast.leases.layer.locks.values import ValueRefused
+from holdfast.leases.nodes.wire import FRAME_BYTES_MAX, PROOF_BYTES_MAX, Frame, Wire
+from holdfast.leases.nodes.wire import packed as packed_outcome
+from holdfast.leases.nodes.wire import unpacked as unpacked_outcome
 
 KEY = b"k" * 32
 BEAT_S = 0.05

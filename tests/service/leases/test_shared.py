@@ -38,7 +38,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 async def until_known(plane: Plane, elsewhere: int) -> None:
-    await until(lambda: len(plane.leases._follower.elsewhere) == elsewhere)
+    await until(lambda: len(plane.leases._follower.remote_expiries) == elsewhere)
 
 
 async def test_what_a_process_that_is_gone_left_behind_is_ended_by_another_one(stores: list[Store]) -> None:
@@ -106,5 +106,5 @@ async def test_a_process_that_serves_no_leases_follows_only_what_it_granted(stor
         await here.release(own, granted)  # Told after the lease on A.
 
         await until(lambda: queue.leases.active == 0)
-        assert len(queue.leases._follower.elsewhere) == 0
+        assert len(queue.leases._follower.remote_expiries) == 0
         await here.release(A, theirs)

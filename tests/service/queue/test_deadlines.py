@@ -1,4 +1,4 @@
-"""A message with a TTL goes when it is over, though nobody asks for it."""
+"""A message with a TTL goes when it is over, also if no client asks for it."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A delivery that minted its transaction id belongs to the transaction as soon as somebody else names it, not before."""
+"""A delivery that minted its transaction id belongs to the transaction as soon as another call names it, not before."""
 
 from collections.abc import Awaitable, Callable
 
@@ -349,7 +349,7 @@ async def delivered_again_with_state(queue: Queue) -> None:
 
 
 async def deferred(queue: Queue) -> None:
-    """Its time is over, and whoever wants it with its state finds that held by somebody else."""
+    """Its time is over, and a consumer that wants it with its state finds that held by another one."""
     delivery = await queue.dequeue(visibility_s=1)
     queue.clock.advance(1)
     member = member_of_state(ORDERS, delivery.message.message_id)

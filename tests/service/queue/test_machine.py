@@ -183,7 +183,7 @@ class QueueMachine(RuleBasedStateMachine):
         is_gone = message.id not in self.model.messages and message.id not in self.model.dead
         if is_gone and self.decided.get(delivery.txn_id) is Decision.COMMIT:
             self.runner.run(self.queue.ack(delivery))  # What a commit has acked may be acked again.
-        elif self._settles(delivery, message, self.queue.ack(delivery)):
+        elif self._resolves(delivery, message, self.queue.ack(delivery)):
             del self.model.messages[message.id]
 
     @precondition(lambda self: self.claimed)
@@ -191,7 +191,7 @@ class QueueMachine(RuleBasedStateMachine):
     def nack(self, data: st.DataObject, delay_s: int, intent: NackIntent) -> None:
         delivery, message = data.draw(st.sampled_from(self.claimed))
         current = delivery._replace(meta_etag="")
-        if self._settles(delivery, message, self.queue.nack(current, delay_s=delay_s, intent=intent)):
+        if self._resolves(delivery, message, self.queue.nack(current, delay_s=delay_s, intent=intent)):
             self.model.put_back(
                 message,
                 self.end_ms(delay_s),
@@ -204,13 +204,13 @@ class QueueMachine(RuleBasedStateMachine):
     def extend(self, data: st.DataObject, seconds: int) -> None:
         delivery, message = data.draw(st.sampled_from(self.claimed))
         order = ExtendOrder(claim(delivery)._replace(meta_etag=""), seconds)
-        if self._settles(delivery, message, self.queue.service.extend(order)):
+        if self._resolves(delivery, message, self.queue.service.extend(order)):
             message.expires_at_ms = self.end_ms(seconds)
 
     @precondition(lambda self: self.claimed)
     @rule(data=st.data())
     def give_back(self, data: st.DataObject) -> None:
-        """Whoever was never sent the delivery gives it back, also if its time is over meanwhile."""
+        """A stream that never got the delivery gives it back, also if its time is over meanwhile."""
         delivery, message = data.draw(st.sampled_from(self.claimed))
         is_held = self.model.messages.get(message.id) is message and message.lease_id == delivery.lease_id
         self.runner.run(self.queue.service.give_back([delivery]))
@@ -239,7 +239,7 @@ class QueueMachine(RuleBasedStateMachine):
         elif is_live:
             self.model.put_back(message, self.now_ms, self.now_ms, is_failure=False)
 
-    def _settles(self, delivery: Delivery, message: Modelled, call: "object") -> bool:
+    def _resolves(self, delivery: Delivery, message: Modelled, call: "object") -> bool:
         """Whether the call is accepted; if it is refused, it must be for the right reason."""
         refusal: HoldfastError | None = None
         try:

@@ -1,4 +1,4 @@
-"""A store that failed and recovered: what was in doubt meanwhile may have happened, and nobody was told."""
+"""A store that failed and recovered: what was in doubt meanwhile may have happened, and no client was told."""
 
 import asyncio
 

@@ -100,7 +100,7 @@ async def test_an_ack_commits_the_whole_transaction(queue: Queue) -> None:
     queue.clock.advance(3600)
     with pytest.raises(NoMessages):
         await queue.dequeue()
-    await waiter  # Whoever waits for the key is told.
+    await waiter  # The waiter of the key is told.
 
 
 async def test_a_nack_rolls_the_whole_transaction_back_and_keeps_its_delay(queue: Queue) -> None:

@@ -152,7 +152,7 @@ async def test_more_consumers_than_allowed_are_refused(store: Store) -> None:
 # -- streams
 
 
-async def test_a_stream_holds_back_while_its_deliveries_are_unsettled(queue: Queue) -> None:
+async def test_a_stream_holds_back_while_its_deliveries_are_unresolved(queue: Queue) -> None:
     for _ in range(5):
         await queue.enqueue()
     stream = queue.service.subscribe(DequeueOrder(ORDERS, "worker", wait_s=None, count_max=2))

@@ -7,7 +7,7 @@ from holdfast.common.clock import FakeClock
 from holdfast.common.telemetry.metrics import Registry
 from holdfast.leases.layer.errors import Waiting
 from holdfast.leases.layer.grant import AcquireParams, Claim, Grant
-from holdfast.leases.layer.retention import KeyRetention
+from holdfast.leases.layer.retention import KeyRetention, Retention
 from holdfast.leases.metrics import LeaseMetrics
 from holdfast.state.layer.attachment.rules import Upload
 from holdfast.state.layer.attachment.service import AttachmentService
@@ -17,7 +17,6 @@ from holdfast.state.metrics import RetentionMetrics
 from holdfast.storage.intake import pieces_of
 from holdfast.storage.keys import unpack
 from holdfast.storage.maintenance.janitor import JanitorPace
-from holdfast.storage.maintenance.retention import Retention
 from holdfast.storage.port import RANGE_LIMIT_MAX, Store
 from holdfast.txn.layer.port import Decision, Member
 from tests.service.queue.words import Queue

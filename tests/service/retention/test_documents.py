@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from holdfast.common.clock import FakeClock
 from holdfast.common.settings import PlaneSettings
+from holdfast.leases.layer.retention import Retention, retention_of
 from holdfast.state.layer.index.builder import IndexBuilder
 from holdfast.state.layer.namespace import NamespaceService
 from holdfast.state.metrics import IndexMetrics
 from holdfast.storage.intake import INLINE_BYTES_MAX
-from holdfast.storage.maintenance.retention import Retention, retention_of
 from holdfast.txn.layer.port import Member
 from tests.conformance.backends import SMALL, Backend
 from tests.service.retention.kept_plane import DAY_S, KEYS_ONLY, KeptPlane

@@ -7,11 +7,11 @@ import pytest
 from holdfast.leases.layer.errors import AlreadyExists
 from holdfast.leases.layer.grant import AcquireParams
 from holdfast.leases.layer.records import LEASES
+from holdfast.leases.layer.retention import Retention
 from holdfast.leases.layer.rules import FLOORS, MESSAGE_TOKENS_MAX
 from holdfast.queue.layer.message.records import member_of_state
 from holdfast.state.layer.document.staging import ANYTHING
 from holdfast.storage.maintenance.janitor import JanitorPace
-from holdfast.storage.maintenance.retention import Retention
 from holdfast.txn.layer.port import Decision, Member
 from tests.service.queue.words import ORDERS
 from tests.service.retention.kept_plane import DAY_S, KEYS_ONLY, KeptPlane, claim

@@ -25,10 +25,10 @@ from holdfast.common.clock import FakeClock
 from holdfast.leases.layer.errors import Waiting
 from holdfast.leases.layer.grant import Grant
 from holdfast.leases.layer.records import LEASES
+from holdfast.leases.layer.retention import Retention
 from holdfast.leases.layer.rules import FLOORS
 from holdfast.state.layer.document.staging import ANYTHING
 from holdfast.state.layer.records import DOCUMENTS
-from holdfast.storage.maintenance.retention import Retention
 from holdfast.storage.postgres.url import parse_url
 from holdfast.txn.layer.port import Decision, Member
 from tests.conformance.backends import SMALL, Backend, disk_backend, memory_backend, postgres_backend

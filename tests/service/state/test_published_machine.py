@@ -97,7 +97,7 @@ class StepJournal:
         """The keys that changed by it."""
         group, self.offered = self.offered, []
         self.store.became_durable(group)
-        return {change.key for staged in group for change in staged.changes}
+        return {key for staged in group for key, _, _ in staged.changes}
 
 
 class Bench(NamedTuple):

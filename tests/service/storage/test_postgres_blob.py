@@ -193,7 +193,7 @@ async def test_a_reader_whose_process_died_holds_up_nothing(
     await anext(reader)
     await store.commit(Batch(deletes={b"a"}))
     await other.blobs.touch()
-    clock.advance(121)  # And nobody touches it any more.
+    clock.advance(121)  # And it is not touched any more.
 
     assert await store.blobs.free(grace_s=120) == 1
 

@@ -1,4 +1,4 @@
-"""Migrations: applied once, by whoever comes first, and refused by a program that is too old."""
+"""Migrations: applied once, by the process that comes first, and refused by a program that is too old."""
 
 import asyncio
 

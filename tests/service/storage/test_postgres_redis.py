@@ -31,7 +31,7 @@ def by_redis_alone(server: RedisServer) -> StoreOptions:
 
 @pytest.fixture
 async def writer(postgres_url: str, own_redis_server: RedisServer) -> AsyncIterator[Store]:
-    """Its database tells nobody of commits: whoever registers for a NOTIFY is refused."""
+    """Its database tells of no commit: a session that registers for a NOTIFY is refused."""
     async with open_postgres(postgres_url, by_redis_alone(own_redis_server)) as opened:
         await on_database(postgres_url, _DEAF)
         yield opened
@@ -39,7 +39,7 @@ async def writer(postgres_url: str, own_redis_server: RedisServer) -> AsyncItera
 
 async def until_figure(store: Store, name: str, value: float) -> None:
     async with asyncio.timeout(TIMEOUT_S):
-        while store.figures()[name] != value:  # noqa: ASYNC110 - figures tell nobody when they change
+        while store.figures()[name] != value:  # noqa: ASYNC110 - figures tell no caller when they change
             await asyncio.sleep(0.02)
 
 

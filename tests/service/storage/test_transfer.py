@@ -6,7 +6,15 @@ from pathlib import Path
 from holdfast.storage.maintenance.transfer import import_lines
 from holdfast.storage.opening import open_store
 from holdfast.storage.port import VALUE_BYTES_MAX, Batch
-from tests.unit.storage.test_transfer import BIG, PLAIN, export, put_blob, read_blob, sealed, values_of
+from tests.unit.storage.maintenance.test_transfer import (
+    BIG,
+    PLAIN,
+    export,
+    put_blob,
+    read_blob,
+    sealed,
+    values_of,
+)
 
 
 async def test_the_largest_value_travels_between_encrypted_stores(postgres_url: str) -> None:

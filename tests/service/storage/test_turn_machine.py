@@ -251,8 +251,8 @@ class TurnMachine(RuleBasedStateMachine):
         self.run(turns())
 
     @rule()
-    def settle(self) -> None:
-        """Whatever is under way comes to its end."""
+    def wait_idle(self) -> None:
+        """All calls under way come to their end."""
         self.device.gate.set()
 
         async def ended() -> None:
@@ -315,14 +315,14 @@ class TurnMachine(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         """Closed in order: what is under way ends first."""
-        self.settle()
+        self.wait_idle()
         folder = self.folder
         self.run(self._end())
         self.open(folder)
 
     @rule(seed=st.integers(0, 1 << 16))
     def cut_power(self, seed: int) -> None:
-        """The old process goes on in the old folder, and nobody looks at it."""
+        """The old process goes on in the old folder, and is not looked at."""
         copy = next(self.folders)
         self.device.copy(self.folder, copy, seed, engine_of(self.store)._flushing)
         self.take_what_is_done()

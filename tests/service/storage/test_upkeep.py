@@ -26,7 +26,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(WAIT_S):
-        while not await condition():  # noqa: ASYNC110 - upkeep tells nobody when it is done
+        while not await condition():  # noqa: ASYNC110 - upkeep tells no caller when it is done
             await asyncio.sleep(0.01)
 
 

@@ -11,7 +11,7 @@ from holdfast.storage.codec.rewrap import rewrap_values
 from holdfast.storage.errors import DecryptionError
 from holdfast.storage.opening import open_backend, open_store
 from holdfast.storage.port import Store
-from tests.unit.storage.test_verify import (
+from tests.unit.storage.maintenance.test_verify import (
     LAST_NAMES,
     NAMES,
     NEW_KEY,

@@ -19,7 +19,7 @@ from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Store
 from holdfast.txn.cluster.lead import Lead
 from holdfast.txn.cluster.leadership import LocalLeadership
-from holdfast.txn.cluster.peers import PeerPort
+from holdfast.txn.cluster.peers.port import PeerPort
 from holdfast.txn.layer.coordinator import Coordinator
 from holdfast.txn.layer.decisions import Decisions
 from holdfast.txn.layer.port import Decision, Member

@@ -99,8 +99,8 @@ async def tc_node(
     )
     app = create_app(settings)
     confine_coordinators(parts_of(app).hooks, settings)
-    guests = pem_of(read_trust(settings.tc_trust_dir))
-    tls = server_context(certificates.bundle, more_client_ca=guests)
+    other_islands = pem_of(read_trust(settings.tc_trust_dir))
+    tls = server_context(certificates.bundle, more_client_ca=other_islands)
     listener = Listener(f"127.0.0.1:{number}", tls=tls)
     async with AsyncExitStack() as stack:
         options = ServeOptions(is_express=is_express, drain_grace_s=0, shutdown_timeout_s=5)
@@ -117,5 +117,5 @@ async def tc_node(
 async def until(condition: Callable[[], Any], *, within_s: float = WITHIN_S) -> None:
     """Ask again until it holds; for what another node does in its own time."""
     with anyio.fail_after(within_s):
-        while not await condition():  # noqa: ASYNC110 - another node tells nobody when it is done
+        while not await condition():  # noqa: ASYNC110 - another node tells no caller when it is done
             await anyio.sleep(0.05)

@@ -8,11 +8,11 @@ import pytest
 
 from holdfast.common.ids import new_xid
 from holdfast.common.settings import PlaneSettings
-from holdfast.txn.cluster.peers import PeerAnswer, PeerUnreachable
-from holdfast.txn.cluster.peers import Role as Caller
+from holdfast.txn.cluster.fan_out import IslandFanOut
+from holdfast.txn.cluster.peers.port import PeerAnswer, PeerUnreachable
+from holdfast.txn.cluster.peers.port import Role as Caller
 from holdfast.txn.cluster.registry.records import RmTable
 from holdfast.txn.cluster.registry.registry import RegistryChange, RmRegistry
-from holdfast.txn.layer.fan_out import IslandFanOut
 from holdfast.txn.layer.records_pb2 import TxnParticipant, TxnRecord
 from tests.service.txn.conftest import Plane
 

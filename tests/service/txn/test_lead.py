@@ -17,7 +17,7 @@ from holdfast.storage.port import Store
 from holdfast.txn.cluster.errors import TcNotLeader, TcUnavailable
 from holdfast.txn.cluster.lead import Lead
 from holdfast.txn.cluster.leadership import Leader
-from holdfast.txn.cluster.peers import PeerAnswer, PeerUnreachable, Role
+from holdfast.txn.cluster.peers.port import PeerAnswer, PeerUnreachable, Role
 from holdfast.txn.layer.errors import TxnFanoutFailed
 from holdfast.txn.layer.port import Decision, Member
 from holdfast.txn.layer.records import RECORDS, Due, due_bounds

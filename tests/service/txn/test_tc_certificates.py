@@ -76,8 +76,8 @@ async def test_a_node_of_another_island_may_speak_to_the_coordinator_and_to_noth
     certificates: Certificates, tmp_path: Path, is_express: bool
 ) -> None:
     foreign = Authority()
-    guest = Certificates(foreign, tmp_path / "foreign", "guest")
-    guest.contexts["server"].load_verify_locations(
+    other = Certificates(foreign, tmp_path / "foreign", "other")
+    other.contexts["server"].load_verify_locations(
         cadata=pem(certificates.bundle.ca_certificates[0]).decode()
     )
     (tmp_path / "tc-trust.d").mkdir()
@@ -86,15 +86,15 @@ async def test_a_node_of_another_island_may_speak_to_the_coordinator_and_to_noth
     async with (
         tc_node(certificates, tmp_path, is_express=is_express, tc_default_ca_allowed=False) as node,
         httpx.AsyncClient(
-            base_url=node.url, verify=guest.contexts["server"], trust_env=False, timeout=20
+            base_url=node.url, verify=other.contexts["server"], trust_env=False, timeout=20
         ) as client,
     ):
-        announced = await client.post("/v1/tc/cluster/announce", json={"self_endpoint": "https://guest"})
+        announced = await client.post("/v1/tc/cluster/announce", json={"self_endpoint": "https://other"})
         replayed = await client.post("/v1/txn/replay", json={"txn_id": new_xid()})
         acquired = await client.post("/v1/acquire", json={"key": "k", "owner": "w", "ttl_seconds": 5})
         own = await node.post("/v1/acquire", {"key": "k", "owner": "w", "ttl_seconds": 5}, as_="client")
 
-    assert announced.json()["endpoints"] == ["https://guest"]
+    assert announced.json()["endpoints"] == ["https://other"]
     assert (replayed.status_code, replayed.json()["error"]) == (404, "txn_not_found")
     assert (acquired.status_code, acquired.json()["error"]) == (403, "client_forbidden")
     assert own.status_code == 200

@@ -18,7 +18,7 @@ from holdfast.storage.options import StoreOptions
 from holdfast.txn.cluster.election.timing import ElectionTiming
 from holdfast.txn.cluster.membership.membership import Membership
 from holdfast.txn.cluster.membership.records import MemberTable, Roster
-from holdfast.txn.cluster.peers_http import HttpPeers
+from holdfast.txn.cluster.peers.http import HttpPeers
 from holdfast.txn.cluster.registry.records import RmTable
 from holdfast.txn.cluster.registry.registry import RmRegistry
 from holdfast.txn.protocol.access import TcAccess

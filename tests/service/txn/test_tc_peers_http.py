@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.common.express.message import Request
 from holdfast.common.telemetry.tracing import Tracer, current_span
-from holdfast.txn.cluster.peers import PeerAnswer, PeerUnreachable, Role
-from holdfast.txn.cluster.peers_http import ANSWER_BYTES_MAX, HttpPeers
+from holdfast.txn.cluster.peers.http import ANSWER_BYTES_MAX, HttpPeers
+from holdfast.txn.cluster.peers.port import PeerAnswer, PeerUnreachable, Role
 from tests.infra.program import free_port
 
 

@@ -10,12 +10,12 @@ from holdfast.common.settings import PlaneSettings
 from holdfast.common.telemetry.metrics import Registry
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
-from holdfast.txn.cluster.peers import PeerAnswer, PeerUnreachable
-from holdfast.txn.cluster.peers import Role as Caller
+from holdfast.txn.cluster.fan_out import IslandFanOut
+from holdfast.txn.cluster.peers.port import PeerAnswer, PeerUnreachable
+from holdfast.txn.cluster.peers.port import Role as Caller
 from holdfast.txn.cluster.registry.records import RmTable
 from holdfast.txn.cluster.registry.registry import RegistryChange, RmRegistry
 from holdfast.txn.layer.errors import TxnFanoutFailed
-from holdfast.txn.layer.fan_out import IslandFanOut
 from holdfast.txn.layer.listing import in_doubt
 from holdfast.txn.layer.port import Member
 from holdfast.txn.layer.records_pb2 import TxnParticipant, TxnRecord

@@ -123,7 +123,7 @@ def test_every_line_has_effect_when_its_mark_is_removed(home: Path, key: str) ->
     shown = run("show", "--output", "json")
 
     changed = [row for row in json.loads(shown.stdout) if row != before[row["key"]]]
-    is_empty = before[key]["value"] == ""  # An empty value is the default, whoever writes it.
+    is_empty = before[key]["value"] == ""  # An empty value is the default, in every notation.
     assert changed == ([] if is_empty else [{**before[key], "origin": f"file {path}"}])
 
 

@@ -1,4 +1,4 @@
-"""Answers that need no parser: whoever takes them, the caller gets the same; all others go to the parser."""
+"""Answers that need no parser: whichever way they are read, the caller gets the same; all others go to the parser."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -85,34 +85,34 @@ class World:
         name, grant = self.grants[at % len(self.grants)]
         found = self.table.release(name.encode(), self.tokens[f"#{grant}"], self.now_s)
         assert found == (self.model.release(name, grant, self.now_s) == "ok")
-        self._settle()
+        self._check_told()
 
     def renew(self, at: int, ttl_s: int) -> None:
         name, grant = self.grants[at % len(self.grants)]
         found = self.table.renew(name.encode(), self.tokens[f"#{grant}"], ttl_s, self.now_s)
         assert found == (self.model.renew(name, grant, ttl_s, self.now_s) == f"ok {ttl_s}")
-        self._settle()
+        self._check_told()
 
     def give_up(self, client: int) -> None:
         name, waiter = self.blocked[client]
         self.table.cancel(waiter, self.now_s)
         self.told.append((name, self.sessions[client].number, Refused.TIMEOUT))
         self.model.give_up(self.sessions[client].number, name, self.now_s)
-        self._settle()
+        self._check_told()
 
     def vanish(self, client: int, keeps_leases: bool) -> None:
         self.blocked.pop(client, None)
         self.table.end_session(self.sessions[client], self.now_s, keeps_leases=keeps_leases)
         self.model.vanish(self.sessions[client].number, self.now_s, keeps_leases=keeps_leases)
         self.sessions[client] = Session(next(self._begun))
-        self._settle()
+        self._check_told()
 
     # -- what time does
 
     def sweep(self) -> None:
         self.table.expire(self.now_s)
         self.model.sweep(self.now_s)
-        self._settle()
+        self._check_told()
 
     def collect(self) -> None:
         self.table.forget_idle(self.now_s, IDLE_S)
@@ -130,7 +130,7 @@ class World:
             self.blocked[client] = name, found
         else:
             self._same(name, found, expected or "blocked")
-        self._settle()
+        self._check_told()
 
     def _same(self, name: str, outcome: object, expected: str) -> None:
         status, *rest = expected.split()
@@ -146,7 +146,7 @@ class World:
         assert len(set(self.tokens.values())) == len(self.tokens), "a token is given once"
         self.grants.append((name, int(number[1:])))
 
-    def _settle(self) -> None:
+    def _check_told(self) -> None:
         """Who was blocked is told the same, and of one key in the same order."""
         told: dict[str, list[tuple[int, Outcome]]] = defaultdict(list)
         expected: dict[str, list[tuple[int, str]]] = defaultdict(list)

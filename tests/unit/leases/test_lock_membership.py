@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from holdfast.common.clock import FakeClock
-from holdfast.leases.layer.locks.nodes import membership
-from holdfast.leases.layer.locks.nodes.membership import Membership
+from holdfast.leases.nodes import membership
+from holdfast.leases.nodes.membership import Membership
 from holdfast.storage.errors import StoreUnavailable
 from holdfast.storage.local.store import LocalStore
 from holdfast.storage.port import Store, Transaction

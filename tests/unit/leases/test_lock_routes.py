@@ -218,5 +218,5 @@ async def test_a_session_whose_lock_ends_by_time_is_found(
     clock.now_s += TTL_S + 1
     routes.service.sweep()
     async with asyncio.timeout(10):
-        while len(holdings):  # noqa: ASYNC110  # The timer tells nobody.
+        while len(holdings):  # noqa: ASYNC110  # The timer tells no caller.
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A store that failed and recovered: a release that was in doubt may have happened, and nobody was told."""
+"""A store that failed and recovered: a release that was in doubt may have happened, and no client was told."""
 
 import asyncio
 

@@ -397,7 +397,7 @@ class MessagesMachine(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        """What nobody decided on in its time is rolled back."""
+        """What was not decided on in its time is rolled back."""
         for txn_id in list(self.records):
             self.run(lambda tx, txn_id=txn_id: self._sweep(tx, txn_id))  # type: ignore[misc]
             if max(self.records[txn_id], self.leased_until_ms(txn_id)) <= self.now_ms:

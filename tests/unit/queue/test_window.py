@@ -129,7 +129,7 @@ def test_the_order_of_times_is_tidied_up_when_most_of_it_is_no_longer_true() -> 
     assert window.advance(1_000_000) == []
 
 
-class Settled:
+class EndRecorder:
     """A stream that remembers what ended."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class Settled:
 
 
 def test_a_stream_is_told_once_when_its_delivery_ends() -> None:
-    stream = Settled()
+    stream = EndRecorder()
     window = window_of(taken("a", 50), taken("b", 50), taken("c", 90))
     for entry in window:
         entry.stream = stream

@@ -40,7 +40,7 @@ class SharedStore(LocalStore):
 
 @dataclass
 class Picture:
-    """What somebody keeps in memory of a store."""
+    """What a follower keeps in memory of a store."""
 
     store: SharedStore
     told: list[bytes] = field(default_factory=list[bytes])
@@ -91,7 +91,7 @@ async def test_events_of_the_range_are_told_after_one_look_at_everything() -> No
 
 @pytest.mark.parametrize("error", [WatcherTooSlow(1), StoreUnavailable("away")])
 async def test_an_interrupted_follower_goes_on_after_the_last_revision_it_saw(error: StorageError) -> None:
-    """Nothing is told twice, nothing is missed, nobody has to look."""
+    """Nothing is told twice, nothing is missed, nothing has to be polled."""
     picture = Picture(SharedStore())
     async with picture.followed():
         await picture.store.put(b"a1")

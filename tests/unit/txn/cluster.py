@@ -7,11 +7,11 @@ from random import Random
 from holdfast.storage.port import Store
 from holdfast.txn.cluster.election.ballot import Node
 from holdfast.txn.cluster.election.election import Election
-from holdfast.txn.cluster.election.leader_lease_keeper import LeaseKeeper
+from holdfast.txn.cluster.election.keeper import LeaseKeeper
 from holdfast.txn.cluster.election.terms import StoredTerms
 from holdfast.txn.cluster.election.timing import ElectionTiming
-from holdfast.txn.cluster.errors import LeaderRefusal
-from holdfast.txn.cluster.peers import PeerAnswer, PeerUnreachable, Role
+from holdfast.txn.cluster.peers.port import PeerAnswer, PeerUnreachable, Role
+from holdfast.txn.layer.errors import LeaderRefusal
 from tests.unit.txn.virtual_time import now_ms
 
 PACE = ElectionTiming()

@@ -6,8 +6,9 @@ from functools import partial
 
 import pytest
 
-from holdfast.txn.cluster.errors import TcTermRequired, TcTermStale, TcUnavailable
+from holdfast.txn.cluster.errors import TcUnavailable
 from holdfast.txn.cluster.leadership import check_term
+from holdfast.txn.layer.errors import TcTermRequired, TcTermStale
 from tests.unit.txn.chaos import FAILOVER_S, cluster, live_through_chaos
 from tests.unit.txn.cluster import PACE, SimulatedNode, until
 from tests.unit.txn.virtual_time import run_virtual

@@ -7,7 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from holdfast.txn.cluster.election.leader_lease import LeaderLease
 from holdfast.txn.cluster.election.terms import NO_TERM, Term
-from holdfast.txn.cluster.errors import LeaderRefusal, TcLeaseActive, TcTermStale
+from holdfast.txn.cluster.errors import TcLeaseActive
+from holdfast.txn.layer.errors import LeaderRefusal, TcTermStale
 from tests.infra.examples import examples
 
 TTL_MS = 1000

@@ -13,7 +13,7 @@ from holdfast.txn.cluster.election.timing import ElectionTiming
 from holdfast.txn.cluster.errors import ClusterUnavailable
 from holdfast.txn.cluster.membership.membership import ANNOUNCE, LEAVE, LEAVE_FANOUT, Membership
 from holdfast.txn.cluster.membership.records import MEMBERS_MAX, MemberTable, Roster
-from holdfast.txn.cluster.peers import PeerAnswer, PeerUnreachable, Role
+from holdfast.txn.cluster.peers.port import PeerAnswer, PeerUnreachable, Role
 from holdfast.txn.layer.records_pb2 import TcMember
 
 A, B, C = "https://a", "https://b", "https://c"

@@ -8,7 +8,7 @@ from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Store
 from holdfast.txn.cluster.errors import RmReplicationFailed, RmUnavailable
-from holdfast.txn.cluster.peers import PeerAnswer, PeerUnreachable, Role
+from holdfast.txn.cluster.peers.port import PeerAnswer, PeerUnreachable, Role
 from holdfast.txn.cluster.registry.records import ENDPOINTS_MAX, RmTable
 from holdfast.txn.cluster.registry.registry import REPLICATE, RegistryChange, RmRegistry
 

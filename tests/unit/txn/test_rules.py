@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.txn.cluster.errors import TcTermRequired, TcTermStale
 from holdfast.txn.layer import rules
-from holdfast.txn.layer.errors import TxnConflict
+from holdfast.txn.layer.errors import TcTermRequired, TcTermStale, TxnConflict
 from holdfast.txn.layer.port import Member
 from holdfast.txn.layer.records_pb2 import TxnMarker, TxnRecord
 from holdfast.txn.layer.rules import Ask, Participant, State

@@ -49,7 +49,7 @@ async def test_a_client_that_ends_its_side_gets_all_its_answers(tmp_path: Path, 
 
 @pytest.mark.parametrize("is_durable", [False, True])
 async def test_a_client_that_ends_its_side_does_not_wait(tmp_path: Path, is_durable: bool) -> None:
-    """Whoever waits is gone with its connection; what stands behind the request that waits is not answered either."""
+    """A waiter is gone with its connection; what stands behind the request that waits is not answered either."""
     async with (
         lock_plane(store=f"disk://{tmp_path}/store", tcp_durable=is_durable) as plane,
         plane.clients(3) as (holder, piping, waiter),

@@ -123,7 +123,7 @@ async def test_force_frees_what_is_held_at_the_other_node(nodes: tuple[Wire, Wir
 async def test_signals_reach_listeners_of_both_nodes(nodes: tuple[Wire, Wire]) -> None:
     one, two = nodes
     async with listening(one, "pattern=jobs.*") as here, listening(two, "pattern=jobs.*") as there:
-        while await delivered(one, "jobs.other", "x") != 2:  # noqa: ASYNC110  # Nobody is told that both are known.
+        while await delivered(one, "jobs.other", "x") != 2:  # noqa: ASYNC110  # No client is told that both are known.
             await asyncio.sleep(POLL_S)
         await delivered(two, "jobs.new", "last")
 
@@ -177,7 +177,7 @@ async def test_a_stream_of_signals_ends_if_nobody_can_be_told_of_its_listener(po
 async def test_a_renewed_lock_stays_held_though_its_node_cannot_ask_for_it_when_its_first_lease_is_over(
     postgres_url: str, is_durable: bool
 ) -> None:
-    """Meanwhile its first lease is over, and nobody tells of a key whose home is another node."""
+    """Meanwhile its first lease is over, and no event tells of a key whose home is another node."""
     async with proxied(postgres_url) as (proxy, url), AsyncExitStack() as stack:
         pair = await stack.enter_async_context(lock_pair(url, tcp_durable=is_durable))
         one, two = [await wire_of(stack, plane) for plane in pair.planes]

@@ -37,7 +37,7 @@ async def test_recorded_conversations_go_the_same_way_over_two_nodes(
 
 
 async def nothing_is_left(pair: LockPair) -> None:
-    """Return when no connection but this one is there at any node, nothing is held and nobody listens."""
+    """Return when no connection but this one is there at any node, nothing is held and there is no subscription."""
     async with pair.planes[0].clients(1) as (client,):
         while not _is_nothing(json.loads((await client.ask("stats")).removeprefix("ok "))):
             continue

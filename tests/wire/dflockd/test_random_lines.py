@@ -161,7 +161,7 @@ async def test_a_hundred_thousand_lines_leave_nothing(seed: int, capfd: pytest.C
 
 
 def assert_quiet(capfd: pytest.CaptureFixture[str]) -> None:
-    """Nothing failed inside, and nobody was told of it in the log."""
+    """Nothing failed inside, and the log tells of no failure."""
     told = "".join(capfd.readouterr())
     assert "Traceback" not in told
     assert '"lvl":"error"' not in told

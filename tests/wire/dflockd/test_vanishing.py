@@ -65,7 +65,7 @@ class Swarm:
             await self.ask(number)
         elif self.held:
             await self.release()
-        await self.settle()
+        await self.check_answers()
 
     async def ask(self, number: int) -> None:
         name = self.chance.choice(sorted(LIMITS))
@@ -119,7 +119,7 @@ class Swarm:
         self.model.vanish(number, NOW_S)
         await self.join()
 
-    async def settle(self) -> None:
+    async def check_answers(self) -> None:
         """The server has seen everything, and who was waiting is told what the model says."""
         expected: dict[int, list[tuple[str, str]]] = defaultdict(list)
         for name, number, answer in self.model.answers:
@@ -149,7 +149,7 @@ class Swarm:
         self.held.append((name, int(grant[1:])))
 
     async def end(self) -> None:
-        """Nobody was told anything that was not expected."""
+        """No client was told anything that was not expected."""
         for number, client in self.clients.items():
             if number not in self.blocked:
                 assert await client.ask("ping") == "ok"

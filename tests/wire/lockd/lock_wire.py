@@ -80,7 +80,7 @@ class Signals:
 
 @asynccontextmanager
 async def listening(wire: Wire, query: str) -> AsyncIterator[Signals]:
-    """Somebody who listens; leaving the block hangs up."""
+    """A subscriber; leaving the block hangs up."""
     async with raw(wire, f"GET /v1/signals?{query} HTTP/1.1\r\nHost: p\r\n\r\n".encode()) as answer:
         signals = Signals(answer)
         await signals.open()

@@ -22,14 +22,14 @@ class Delivered(NamedTuple):
     message: dict[str, Any]
     payload: bytes
 
-    def settle(self, **more: object) -> dict[str, object]:
+    def resolve(self, **more: object) -> dict[str, object]:
         """What names this delivery in an ack, nack or extend."""
         names = ("namespace", "queue", "message_id", "lease_id", "txn_id", "fencing_token", "meta_etag")
         return {**{name: self.message[name] for name in names}, **more}
 
-    def settle_state(self, **more: object) -> dict[str, object]:
+    def resolve_state(self, **more: object) -> dict[str, object]:
         names = ("state_lease_id", "state_fencing_token", "state_etag")
-        return self.settle(**{name: self.message[name] for name in names}, **more)
+        return self.resolve(**{name: self.message[name] for name in names}, **more)
 
 
 def part(name: str, content: bytes, content_type: str = "application/octet-stream") -> bytes:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.system.lease_wire import IMPATIENT, WireClient, plane
+from tests.system.leases.wire import IMPATIENT, WireClient, plane
 from tests.wire.lockd.bad_input import BadInput, BadRequest, LockBadInput
 from tests.wire.lockd.conftest import split_wire
 from tests.wire.lockd.queue_bad_input import QueueBadInput
@@ -105,7 +105,7 @@ async def faults(port: int, method: str, path: str, count: int) -> list[str]:
 
 
 @asynccontextmanager
-async def door(request: pytest.FixtureRequest, shape: str) -> AsyncIterator[int]:
+async def entrance(request: pytest.FixtureRequest, shape: str) -> AsyncIterator[int]:
     """The port of a plane of this shape."""
     if shape == "split":
         # Five servers in one loop are late at times; a request that is put off has not been looked at.
@@ -132,7 +132,7 @@ async def test_bad_input_is_refused_by_every_endpoint(
     request: pytest.FixtureRequest, shape: str, count: int
 ) -> None:
     found: list[str] = []
-    async with door(request, shape) as port:
+    async with entrance(request, shape) as port:
         known = await endpoints(port)
         for method, path in known:
             found += await faults(port, method, path, count)

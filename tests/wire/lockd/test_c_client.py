@@ -57,7 +57,7 @@ async def test_null_stands_for_a_member_left_out(wire: Wire) -> None:
     )
     delivered = await dequeue(wire, "orders", namespace=None, txn_id=None, start_after=None)
     deferred = await wire.post(
-        "/v1/queue/nack", delivered.settle(last_error=None, intent="defer", state_lease_id=None)
+        "/v1/queue/nack", delivered.resolve(last_error=None, intent="defer", state_lease_id=None)
     )
 
     assert [answer.status_code for answer in (acquired, found, enqueued, deferred)] == [200] * 4

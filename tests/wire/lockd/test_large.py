@@ -22,13 +22,13 @@ JSON_BYTES_MAX = 300_000
 
 
 @asynccontextmanager
-async def plane(store: str, door: str, json_bytes_max: int = JSON_BYTES_MAX) -> AsyncIterator[Wire]:
-    if door == "split":
+async def plane(store: str, entrance: str, json_bytes_max: int = JSON_BYTES_MAX) -> AsyncIterator[Wire]:
+    if entrance == "split":
         async with split_wire(store, json_bytes_max=json_bytes_max) as wire:
             yield wire
         return
     app = create_app(GatewaySettings.isolated(store=store, json_bytes_max=json_bytes_max))
-    options = ServeOptions(is_express=door == "lane", drain_grace_s=0)
+    options = ServeOptions(is_express=entrance == "lane", drain_grace_s=0)
     async with running(app, Listener("127.0.0.1:0"), options=options) as server:
         address = server.addresses[0]
         assert isinstance(address, tuple)
@@ -166,7 +166,7 @@ async def test_a_mutation_above_the_limit_stages_nothing(small_limit: Wire) -> N
 
 
 @pytest.mark.parametrize(
-    ("durable_store", "door"),
+    ("durable_store", "entrance"),
     [
         ("disk", "lane"),
         ("disk", "asgi"),
@@ -176,9 +176,9 @@ async def test_a_mutation_above_the_limit_stages_nothing(small_limit: Wire) -> N
     ],
     indirect=["durable_store"],
 )
-async def test_the_main_path_on_durable_stores(durable_store: str, door: str) -> None:
+async def test_the_main_path_on_durable_stores(durable_store: str, entrance: str) -> None:
     body = spaced(200_000)
-    async with plane(durable_store, door) as wire:
+    async with plane(durable_store, entrance) as wire:
         lease = await wire.acquire("big")
         await wire.update(lease, body)
         await wire.attach(lease, "small", b"hello")
@@ -187,7 +187,7 @@ async def test_the_main_path_on_durable_stores(durable_store: str, door: str) ->
         lease = await wire.acquire("big")
         await wire.update(lease, b"2")
         await wire.release(lease, rollback=True)
-    async with plane(durable_store, door) as wire:
+    async with plane(durable_store, entrance) as wire:
         read = await wire.read("big")
         listed = await wire.list_attachments("big")
         small, large = [await wire.download("big", name=name) for name in ("small", "large")]

@@ -22,7 +22,7 @@ from tests.wire.lockd.test_leases import OTHER_XID, XID, refusal
 
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 ENQUEUES = ["/v1/queue/enqueue", "/v1/queue/enqueueBatch"]
-SETTLEMENTS = ["/v1/queue/ack", "/v1/queue/nack", "/v1/queue/extend"]
+RESOLUTIONS = ["/v1/queue/ack", "/v1/queue/nack", "/v1/queue/extend"]
 CONSUMERS = [
     "/v1/queue/dequeue",
     "/v1/queue/dequeueWithState",
@@ -207,8 +207,8 @@ async def test_an_acked_message_is_gone(wire: Wire) -> None:
     await enqueue(wire, "orders", headers={"X-Correlation-Id": "req-1"})
     taken = await dequeue(wire, "orders")
 
-    acked = await wire.post("/v1/queue/ack", taken.settle(), {"X-Correlation-Id": "other"})
-    again = await wire.post("/v1/queue/ack", taken.settle())
+    acked = await wire.post("/v1/queue/ack", taken.resolve(), {"X-Correlation-Id": "other"})
+    again = await wire.post("/v1/queue/ack", taken.resolve())
 
     assert (acked.status_code, acked.json()) == (200, {"acked": True, "correlation_id": "req-1"})
     assert acked.headers["x-correlation-id"] == "req-1"
@@ -228,7 +228,7 @@ async def test_a_nacked_message_comes_back_with_what_it_was(wire: Wire) -> None:
     await enqueue(wire, "orders", b"hello", {"X-Correlation-Id": "req-1"}, attributes={"a": 1})
     taken = await dequeue(wire, "orders")
 
-    nacked = await wire.post("/v1/queue/nack", taken.settle(last_error={"detail": "later"}))
+    nacked = await wire.post("/v1/queue/nack", taken.resolve(last_error={"detail": "later"}))
     again = await dequeue(wire, "orders")
 
     assert list(nacked.json()) == ["requeued", "meta_etag", "correlation_id"]
@@ -248,7 +248,7 @@ async def test_a_nack_that_defers_counts_no_failure(wire: Wire) -> None:
     await enqueue(wire, "orders")
     taken = await dequeue(wire, "orders")
 
-    nacked = await wire.post("/v1/queue/nack", taken.settle(intent=" DEFER "))
+    nacked = await wire.post("/v1/queue/nack", taken.resolve(intent=" DEFER "))
     again = await dequeue(wire, "orders")
 
     assert nacked.status_code == 200
@@ -259,7 +259,7 @@ async def test_a_nack_with_a_delay_hides_the_message(wire: Wire) -> None:
     await enqueue(wire, "orders")
     taken = await dequeue(wire, "orders")
 
-    await wire.post("/v1/queue/nack", taken.settle(delay_seconds=1))
+    await wire.post("/v1/queue/nack", taken.resolve(delay_seconds=1))
 
     assert refusal(await take(wire, "orders")) == (409, "waiting")
     assert (await dequeue(wire, "orders", wait_seconds=20)).message["attempts"] == 2
@@ -269,8 +269,8 @@ async def test_an_extended_lease_ends_so_many_seconds_from_now(wire: Wire) -> No
     await enqueue(wire, "orders", headers={"X-Correlation-Id": "req-1"})
     taken = await dequeue(wire, "orders")
 
-    answer = await wire.post("/v1/queue/extend", taken.settle(extend_by_seconds=90))
-    acked = await wire.post("/v1/queue/ack", taken.settle())
+    answer = await wire.post("/v1/queue/extend", taken.resolve(extend_by_seconds=90))
+    acked = await wire.post("/v1/queue/ack", taken.resolve())
 
     told = answer.json()
     assert list(told) == [
@@ -288,7 +288,7 @@ async def test_an_extend_without_a_time_means_the_visibility_it_has(wire: Wire) 
         await enqueue(wire, "orders")
         taken = await dequeue(wire, "orders", visibility_timeout_seconds=50)
 
-        answer = await wire.post("/v1/queue/extend", taken.settle(extend_by_seconds=extend_by_seconds))
+        answer = await wire.post("/v1/queue/extend", taken.resolve(extend_by_seconds=extend_by_seconds))
 
         assert answer.json()["visibility_timeout_seconds"] == 50
         assert is_soon(50, answer.json()["lease_expires_at_unix"])
@@ -325,16 +325,16 @@ NOT_THE_CALLERS: list[tuple[dict[str, object], int, str]] = [
 async def test_a_delivery_that_is_not_the_callers_is_refused(wire: Wire) -> None:
     taken = await leased(wire)
 
-    for path in SETTLEMENTS:
+    for path in RESOLUTIONS:
         for change, status, code in NOT_THE_CALLERS:
-            answer = await wire.post(path, {**taken.settle(), **change})
+            answer = await wire.post(path, {**taken.resolve(), **change})
 
             assert refusal(answer) == (status, code), (path, change)
-    assert (await wire.post("/v1/queue/ack", taken.settle())).status_code == 200
+    assert (await wire.post("/v1/queue/ack", taken.resolve())).status_code == 200
 
 
-async def test_bodies_that_settle_may_not_be_empty(wire: Wire) -> None:
-    for path in SETTLEMENTS:
+async def test_bodies_that_resolve_may_not_be_empty(wire: Wire) -> None:
+    for path in RESOLUTIONS:
         assert refusal(await wire.post(path)) == (400, "invalid_body")
         assert refusal(await wire.post(path, b"[]")) == (400, "invalid_body")
         assert refusal(await wire.post(path, b"{}")) == (400, "missing_fields")
@@ -342,31 +342,31 @@ async def test_bodies_that_settle_may_not_be_empty(wire: Wire) -> None:
 
 async def test_nack_and_extend_need_the_current_etag(wire: Wire) -> None:
     taken = await leased(wire)
-    await wire.post("/v1/queue/extend", taken.settle(extend_by_seconds=30))
+    await wire.post("/v1/queue/extend", taken.resolve(extend_by_seconds=30))
 
     for path in ("/v1/queue/nack", "/v1/queue/extend"):
-        assert refusal(await wire.post(path, taken.settle())) == (409, "cas_mismatch")
-        assert refusal(await wire.post(path, taken.settle(meta_etag=""))) == (400, "missing_fields")
+        assert refusal(await wire.post(path, taken.resolve())) == (409, "cas_mismatch")
+        assert refusal(await wire.post(path, taken.resolve(meta_etag=""))) == (400, "missing_fields")
 
 
 async def test_who_holds_a_message_is_told_its_etag_with_the_refusal_of_an_old_one(wire: Wire) -> None:
     taken = await leased(wire)
-    await wire.post("/v1/queue/extend", taken.settle(extend_by_seconds=30))
+    await wire.post("/v1/queue/extend", taken.resolve(extend_by_seconds=30))
 
-    refused = await wire.post("/v1/queue/extend", taken.settle(extend_by_seconds=30))
+    refused = await wire.post("/v1/queue/extend", taken.resolve(extend_by_seconds=30))
     current = refused.json()["current_etag"]
-    again = await wire.post("/v1/queue/extend", taken.settle(extend_by_seconds=30, meta_etag=current))
+    again = await wire.post("/v1/queue/extend", taken.resolve(extend_by_seconds=30, meta_etag=current))
 
     assert refusal(refused) == (409, "cas_mismatch")
     assert again.status_code == 200
 
 
-async def test_a_message_that_nobody_holds_is_not_settled(wire: Wire) -> None:
+async def test_a_message_that_nobody_holds_is_not_resolved(wire: Wire) -> None:
     taken = await leased(wire)
-    nacked = await wire.post("/v1/queue/nack", taken.settle())
+    nacked = await wire.post("/v1/queue/nack", taken.resolve())
 
-    for path in SETTLEMENTS:
-        answer = await wire.post(path, taken.settle(meta_etag=nacked.json()["meta_etag"]))
+    for path in RESOLUTIONS:
+        answer = await wire.post(path, taken.resolve(meta_etag=nacked.json()["meta_etag"]))
 
         assert refusal(answer) == (409, "queue_message_lease_mismatch")
     assert (await dequeue(wire, "orders")).message["attempts"] == 2
@@ -377,10 +377,10 @@ async def test_a_lease_that_is_over_is_refused_and_its_message_stays(wire: Wire)
     taken = await dequeue(wire, "orders", visibility_timeout_seconds=1)
     await until_redeliverable(wire, "orders")
 
-    expired = [await wire.post(path, taken.settle()) for path in SETTLEMENTS]
+    expired = [await wire.post(path, taken.resolve()) for path in RESOLUTIONS]
     # The clock of another node may be a moment behind, so it waits.
     again = await dequeue(wire, "orders", wait_seconds=5)
-    stale = [await wire.post(path, taken.settle()) for path in SETTLEMENTS]
+    stale = [await wire.post(path, taken.resolve()) for path in RESOLUTIONS]
 
     assert [refusal(answer) for answer in expired] == [(403, "lease_expired")] * 3
     assert (again.message["attempts"], again.message["fencing_token"]) == (2, 2)
@@ -397,8 +397,8 @@ async def test_a_nack_has_one_of_two_intents(wire: Wire) -> None:
     ]
 
     for change, code in changes:
-        assert refusal(await wire.post("/v1/queue/nack", taken.settle(**change))) == (400, code)
-    assert (await wire.post("/v1/queue/ack", taken.settle())).status_code == 200
+        assert refusal(await wire.post("/v1/queue/nack", taken.resolve(**change))) == (400, code)
+    assert (await wire.post("/v1/queue/ack", taken.resolve())).status_code == 200
 
 
 WRONGLY_ASKED = [

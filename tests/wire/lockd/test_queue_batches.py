@@ -133,11 +133,11 @@ async def test_acks_of_a_batch_stand_for_themselves(wire: Wire) -> None:
     answer = await take(wire, "orders", "/v1/queue/dequeueBatch", page_size=10)
     one, two, three = deliveries(answer.headers["content-type"], answer.content)
     messages = [
-        one.settle(),
-        two.settle(lease_id=OTHER_XID),
+        one.resolve(),
+        two.resolve(lease_id=OTHER_XID),
         {"message_id": UNKNOWN, "lease_id": "x"},
         {"message_id": "x", "lease_id": "x"},
-        three.settle(meta_etag=""),
+        three.resolve(meta_etag=""),
     ]
 
     acked = await wire.post("/v1/queue/ackBatch", {"queue": "orders", "messages": messages})
@@ -152,7 +152,7 @@ async def test_acks_of_a_batch_stand_for_themselves(wire: Wire) -> None:
     assert [result["acked"] for result in told["results"]] == [True, False, False, False, True]
     assert told["results"][0] == {"message_id": one.message["message_id"], "acked": True}
     assert again.json()["acked"] == 0
-    assert (await wire.post("/v1/queue/ack", two.settle())).status_code == 200
+    assert (await wire.post("/v1/queue/ack", two.resolve())).status_code == 200
 
 
 NAMELESS: list[tuple[dict[str, object], int, str]] = [
@@ -170,11 +170,11 @@ NAMELESS: list[tuple[dict[str, object], int, str]] = [
 ]
 
 
-async def test_the_first_ack_of_a_transaction_settles_its_whole_batch(wire: Wire) -> None:
+async def test_the_first_ack_of_a_transaction_resolves_its_whole_batch(wire: Wire) -> None:
     await put(wire, b"1", b"2", b"3")
     answer = await take(wire, "orders", "/v1/queue/dequeueBatch", page_size=3, txn_id=OTHER_XID)
     messages = [
-        delivered.settle(txn_id=None)
+        delivered.resolve(txn_id=None)
         for delivered in deliveries(answer.headers["content-type"], answer.content)
     ]
 

@@ -34,7 +34,7 @@ async def bury(wire: Wire, payload: bytes = b"", **meta: object) -> str:
     """A message that has used up its attempts."""
     told = await enqueue(wire, "orders", payload, None, max_attempts=1, **meta)
     taken = await dequeue(wire, "orders")
-    await wire.post("/v1/queue/nack", taken.settle(last_error={"detail": "no"}))
+    await wire.post("/v1/queue/nack", taken.resolve(last_error={"detail": "no"}))
     return str(told["message_id"])
 
 

@@ -95,8 +95,8 @@ async def test_what_was_answered_holds_after_the_plane_was_restarted(
         large = await dequeue(wire, "orders")
         three = await dequeue(wire, "orders")
         empty = await take(wire, "orders")
-        acked = await wire.post("/v1/queue/ack", held.settle())
-        gone = await wire.post("/v1/queue/ack", held.settle())
+        acked = await wire.post("/v1/queue/ack", held.resolve())
+        gone = await wire.post("/v1/queue/ack", held.resolve())
         due = await dequeue(wire, "late", wait_seconds=20)
 
     assert (held.payload, large.payload, three.payload) == (b"one", LARGE, b"three")

@@ -60,7 +60,7 @@ async def inspected(wire: Wire, path: str) -> dict[str, Any]:
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(TOLD_S):
-        while not await condition():  # noqa: ASYNC110 - a plane tells nobody outside when it is done
+        while not await condition():  # noqa: ASYNC110 - a plane tells no client when it is done
             await asyncio.sleep(0.05)
 
 
@@ -142,7 +142,7 @@ async def test_the_ack_of_a_delivery_sends_what_follows_from_it(wire: Wire) -> N
     await enqueue(wire, "invoices", b"second", {"X-Txn-ID": taken.message["txn_id"]})
     assert await is_empty(wire, "invoices")
 
-    assert (await wire.post("/v1/queue/ack", taken.settle())).status_code == 200
+    assert (await wire.post("/v1/queue/ack", taken.resolve())).status_code == 200
 
     assert (await dequeue(wire, "invoices")).payload == b"second"
     assert await is_empty(wire)

@@ -81,7 +81,7 @@ async def test_messages_come_one_after_the_other_as_they_are_enqueued(wire: Wire
         first = await enqueue(wire, "orders", b"one", {"X-Correlation-Id": "req-1"})
         await stream.open()
         one = await stream.next()
-        await wire.post("/v1/queue/ack", one.settle())
+        await wire.post("/v1/queue/ack", one.resolve())
         second = await enqueue(wire, "orders", b"two\r\n--")
         two = await stream.next()
 
@@ -111,15 +111,15 @@ async def test_a_stream_reads_ahead_no_further_than_its_page(wire: Wire) -> None
         await stream.open()
         one, two = await stream.next(), await stream.next()
         await until_in_flight(wire, 2)
-        await wire.post("/v1/queue/ack", one.settle())
+        await wire.post("/v1/queue/ack", one.resolve())
         three = await stream.next()
-        await wire.post("/v1/queue/nack", two.settle(delay_seconds=60))
+        await wire.post("/v1/queue/nack", two.resolve(delay_seconds=60))
         four = await stream.next()
 
     assert [delivered.payload for delivered in (one, two, three, four)] == [b"0", b"1", b"2", b"3"]
 
 
-async def test_without_waiting_a_stream_ends_when_its_page_is_unsettled(wire: Wire) -> None:
+async def test_without_waiting_a_stream_ends_when_its_page_is_unresolved(wire: Wire) -> None:
     for number in range(3):
         await enqueue(wire, "orders", b"%d" % number)
 
@@ -161,7 +161,7 @@ async def test_a_stateful_stream_leases_the_state_of_each_message(wire: Wire) ->
         await stream.open()
         one = await stream.next()
 
-    acked = await wire.post("/v1/queue/ack", one.settle_state())
+    acked = await wire.post("/v1/queue/ack", one.resolve_state())
 
     assert one.message["state_lease_id"]
     assert acked.status_code == 200
@@ -174,7 +174,7 @@ async def test_what_was_sent_stays_with_a_consumer_that_hung_up(wire: Wire) -> N
         taken = await stream.next()
 
     assert refusal(await take(wire, "orders")) == (409, "waiting")
-    assert (await wire.post("/v1/queue/ack", taken.settle())).status_code == 200
+    assert (await wire.post("/v1/queue/ack", taken.resolve())).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/v1/queue/dequeue", "/v1/queue/subscribe"])
@@ -310,7 +310,7 @@ async def test_a_watch_tells_the_head_now_and_whenever_it_changes(wire: Wire) ->
     there = await anext(seen)
     taken = await dequeue(wire, "orders")
     gone = await anext(seen)
-    await wire.post("/v1/queue/nack", taken.settle())
+    await wire.post("/v1/queue/nack", taken.resolve())
     back = await anext(seen)
     await seen.aclose()
 
@@ -347,7 +347,7 @@ async def test_a_stream_whose_consumer_hung_up_between_two_messages_takes_no_fur
     await enqueue(wire, "orders", b"one")
     async with subscribed(wire) as stream:
         await stream.open()
-        await wire.post("/v1/queue/ack", (await stream.next()).settle())
+        await wire.post("/v1/queue/ack", (await stream.next()).resolve())
     async with asyncio.timeout(20):
         await until_consumers(wire, 0)
 

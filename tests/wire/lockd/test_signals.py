@@ -1,4 +1,4 @@
-"""Signals over HTTP: sent by a call, heard as server-sent events by whoever listens at that moment."""
+"""Signals over HTTP: sent by a call, heard as server-sent events by the subscribers of that moment."""
 
 import asyncio
 from contextlib import AsyncExitStack

@@ -258,7 +258,7 @@ async def test_a_commit_acks_the_messages_of_the_transaction(wire: Wire) -> None
 
     assert state(await decide(wire, txn_id, "commit", key)) == "commit"
 
-    acked = await wire.post("/v1/queue/ack", delivered.settle())
+    acked = await wire.post("/v1/queue/ack", delivered.resolve())
     assert (acked.status_code, acked.json()["acked"]) == (200, True)
     assert (await take(wire, "work")).status_code == 409
     assert state(await call(wire, "replay", txn_id)) == "commit"
@@ -272,7 +272,7 @@ async def test_the_release_of_a_key_acks_the_delivery_whose_id_it_joined(wire: W
 
     assert (await wire.release(lease)).json() == {"released": True}
 
-    acked = await wire.post("/v1/queue/ack", delivered.settle())
+    acked = await wire.post("/v1/queue/ack", delivered.resolve())
     assert (acked.status_code, acked.json()["acked"]) == (200, True)
     assert (await wire.read("a")).json() == {"n": 1}
     assert state(await call(wire, "replay", lease.txn_id)) == "commit"
@@ -285,7 +285,7 @@ async def test_a_delivery_belongs_to_the_transaction_that_is_prepared_under_its_
     txn_id = delivered.message["txn_id"]
     assert state(await decide(wire, txn_id, "pending", "a")) == "pending"
 
-    assert (await wire.post("/v1/queue/ack", delivered.settle())).status_code == 200
+    assert (await wire.post("/v1/queue/ack", delivered.resolve())).status_code == 200
 
     assert state(await call(wire, "replay", txn_id)) == "commit"
 
@@ -299,7 +299,7 @@ async def test_a_commit_of_a_message_that_somebody_else_holds_is_refused(wire: W
     answer = await decide(wire, stranger, "commit", key)
 
     assert code(answer) == (409, "queue_message_lease_mismatch")
-    assert (await wire.post("/v1/queue/ack", delivered.settle())).status_code == 200
+    assert (await wire.post("/v1/queue/ack", delivered.resolve())).status_code == 200
 
 
 async def test_a_transaction_is_listed_until_it_is_over(wire: Wire) -> None:

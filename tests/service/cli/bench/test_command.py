@@ -30,7 +30,7 @@ async def test_so_many_operations_are_under_way_at_once() -> None:
     is_full = asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Nobody is answered before three ask at once."""
+        """No call is answered before three are there at once."""
         while await reader.readuntil(b"\r\n\r\n"):
             waiting.append(writer)
             if len(waiting) == 3:

@@ -15,7 +15,7 @@ from holdfast.storage.opening import open_store
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch
 from tests.infra.invocation import Invoke
-from tests.system.test_store_cli import make_bundle
+from tests.system.tools.test_store import make_bundle
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ def test_migrate_takes_the_store_of_the_settings(
 
 def test_progress_without_a_terminal_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     clock = FakeClock()
-    advance = progress.Lines("backup", 10, clock)
+    advance = progress.ProgressLines("backup", 10, clock)
 
     for pause_s in (1, 4, 4):
         clock.advance(pause_s)

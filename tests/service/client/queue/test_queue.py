@@ -219,14 +219,14 @@ def test_an_interrupted_block_defers_the_message(plane: FakePlane, url: str) -> 
     assert plane.at(NACK)[0].members()["intent"] == "defer"
 
 
-def test_a_block_that_settles_by_itself_is_left_alone(plane: FakePlane, url: str) -> None:
+def test_a_block_that_resolves_by_itself_is_left_alone(plane: FakePlane, url: str) -> None:
     plane.then(DEQUEUE, delivered())
     plane.then(NACK, reply(200, requeued=True, meta_etag="m2"))
 
     with Client(url) as client, client.queue("orders").dequeue() as taken:
         taken.nack(delay_s=60, intent="defer")
 
-    assert taken.is_settled
+    assert taken.is_resolved
     assert plane.at(ACK) == []
 
 
@@ -328,7 +328,7 @@ def test_a_batch_has_all_payloads_and_is_acked_at_once(plane: FakePlane, url: st
     assert [taken.payload.read() for taken in batch] == [b"one", b"two"]
     assert [result.is_acked for result in acked] == [True, False]
     assert isinstance(acked[1].error, NotFound)
-    assert (batch[0].is_settled, batch[1].lost.is_set()) == (True, True)
+    assert (batch[0].is_resolved, batch[1].lost.is_set()) == (True, True)
 
 
 def test_messages_are_sent_in_batches_that_a_server_takes(plane: FakePlane, url: str) -> None:
@@ -378,7 +378,7 @@ def test_a_delivery_without_state_says_how_to_get_one(plane: FakePlane, url: str
         _ = client.queue("orders").dequeue().state
 
 
-def test_a_delivery_is_settled_by_another_process(plane: FakePlane, url: str) -> None:
+def test_a_delivery_is_resolved_by_another_process(plane: FakePlane, url: str) -> None:
     plane.then(ACK, reply(200, acked=True))
     message = Message(queue="orders", message_id=MESSAGE_ID, lease_id="l", fencing_token=1)
 

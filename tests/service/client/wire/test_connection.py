@@ -9,7 +9,7 @@ from holdfast.client import AsyncClient, Client, TransportFailed
 
 @pytest.fixture
 def deserted() -> str:
-    """The URL of a port that nobody listens on."""
+    """The URL of a port without a listener."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{taken.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""A delivery's calls without a network: settled once, extended in time, lost when it is lost."""
+"""A delivery's calls without a network: resolved once, extended in time, lost when it is lost."""
 
 from typing import Any
 
@@ -220,9 +220,9 @@ def test_what_a_failed_extend_means() -> None:
 def test_a_delivery_ends_once() -> None:
     held, _ = claim()
     ends: list[bool] = []
-    held.on_end = lambda: ends.append(held.is_settled)
+    held.on_end = lambda: ends.append(held.is_resolved)
 
-    held.settle()
+    held.resolve()
     held.lose(LeaseLost("lease_expired"))
 
     assert (ends, held.lost_because) == ([True], None)

@@ -75,7 +75,7 @@ def release(
     key: Key,
     token: Annotated[str, typer.Option("--token", help="What the holder was granted.")] = "",
     force: Annotated[
-        bool, typer.Option("--force", help="Free every slot that is held now, whoever holds it.")
+        bool, typer.Option("--force", help="Free every slot that is held now, for all holders.")
     ] = False,
     output: Output = OutputFormat.TEXT,
 ) -> None:
@@ -98,7 +98,7 @@ def _seen(target: Target, key: str) -> LockView:
     with target.client() as client:
         view = client.locks.describe(key)
     if view is None:
-        raise failure(f"{printable(key)}: nobody holds this key, waits for it, or used it lately")
+        raise failure(f"{printable(key)}: this key has no holder and no waiter, and was not used lately")
     return view
 
 

@@ -24,10 +24,10 @@ def progress(doing: str, records_total: int | None = None) -> Iterator["Advance"
         with _bar(doing, records_total) as advance:
             yield advance
     else:
-        yield Lines(doing, records_total, SystemClock())
+        yield ProgressLines(doing, records_total, SystemClock())
 
 
-class Lines:
+class ProgressLines:
     """A line now and then, for logs and pipes."""
 
     def __init__(self, doing: str, records_total: int | None, clock: Clock) -> None:

@@ -91,6 +91,10 @@ class ShutdownDraining(HoldfastError):
     code, status = "shutdown_draining", 503
 
 
+class Draining(Exception):
+    """The server began to drain while a caller waited; its endpoint says what that means there."""
+
+
 class NotReady(HoldfastError):
     """The server is up but something it needs is not; the detail says what."""
 

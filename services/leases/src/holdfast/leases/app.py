@@ -11,7 +11,7 @@ from holdfast.common.serving.drain import Drain, Waits
 from holdfast.common.serving.listener import ListenerDeclaration
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.telemetry.metrics import Registry
-from holdfast.leases.layer.retention import KeyRetention
+from holdfast.leases.layer.retention import KeyRetention, retention_of
 from holdfast.leases.metrics import LeaseMetrics
 from holdfast.leases.protocol.dflockd.listener import (
     declared_listener,
@@ -28,7 +28,6 @@ from holdfast.leases.protocol.locks.signals import SignalRoutes
 from holdfast.leases.protocol.locks.withdrawal import LockWithdrawalRoutes
 from holdfast.leases.protocol.withdrawal import WithdrawalRoutes
 from holdfast.leases.settings import LeasesSettings
-from holdfast.storage.maintenance.retention import retention_of
 from holdfast.txn.hosting import create_role_app
 from holdfast.txn.layers import Layers
 

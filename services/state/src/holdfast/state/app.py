@@ -9,8 +9,9 @@ from holdfast.common.express.router import ExpressRouter
 from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.telemetry.metrics import Registry
+from holdfast.leases.layer.retention import retention_of
 from holdfast.state.layer.attachment.service import AttachmentService
-from holdfast.state.layer.document.mutation import MutationService
+from holdfast.state.layer.document.mutation.service import MutationService
 from holdfast.state.layer.document.published import PublishedCache
 from holdfast.state.layer.document.retention import DocumentRetention
 from holdfast.state.layer.index.builder import IndexBuilder
@@ -23,7 +24,6 @@ from holdfast.state.protocol.lockd.namespaces import NamespaceRoutes
 from holdfast.state.protocol.lockd.queries import QueryRoutes
 from holdfast.state.protocol.lockd.ready import Ready, ReadyAnswers
 from holdfast.state.settings import StateSettings
-from holdfast.storage.maintenance.retention import retention_of
 from holdfast.txn.hosting import create_role_app
 from holdfast.txn.layers import Layers
 

@@ -9,10 +9,10 @@ from holdfast.common.express.router import ExpressRouter
 from holdfast.common.role import Role
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.telemetry.metrics import Registry
+from holdfast.txn.cluster.fan_out import IslandFanOut
 from holdfast.txn.cluster.lead import Lead
 from holdfast.txn.hosting import create_role_app
 from holdfast.txn.layer.decisions import Decisions
-from holdfast.txn.layer.fan_out import IslandFanOut
 from holdfast.txn.layer.sweep import Sweep
 from holdfast.txn.layers import Layers
 from holdfast.txn.node import TcCluster

@@ -2,8 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from random import Random
 from typing import Final
 
@@ -16,21 +16,22 @@ from holdfast.common.telemetry.metrics import Registry
 from holdfast.storage.port import Store
 from holdfast.txn.cluster.election.ballot import Node
 from holdfast.txn.cluster.election.election import Election
-from holdfast.txn.cluster.election.leader_lease_keeper import LeaseKeeper
+from holdfast.txn.cluster.election.keeper import LeaseKeeper
 from holdfast.txn.cluster.election.terms import StoredTerms
 from holdfast.txn.cluster.election.timing import ElectionTiming
 from holdfast.txn.cluster.endpoints import plain_endpoint
 from holdfast.txn.cluster.leadership import Leader
 from holdfast.txn.cluster.membership.membership import Membership
 from holdfast.txn.cluster.membership.records import MemberTable
-from holdfast.txn.cluster.peers import PeerPort
-from holdfast.txn.cluster.peers_late import LatePeers
+from holdfast.txn.cluster.peers.port import PeerAnswer, PeerPort, Role
 from holdfast.txn.cluster.registry.records import RmTable
 from holdfast.txn.cluster.registry.registry import RmRegistry
 from holdfast.txn.layer.island import backend_hash_of
 from holdfast.txn.protocol.access import server_identity
 from holdfast.txn.protocol.cluster import TcRoutes
 from holdfast.txn.protocol.leader_lease import TcLeaseRoutes
+
+OpenPeers = Callable[[PlaneSettings], AbstractAsyncContextManager[PeerPort]]
 
 _PARTING_S: Final = 2.0
 
@@ -193,3 +194,41 @@ def _endpoint(settings: PlaneSettings, url: str, name: str) -> str:
         return plain_endpoint(url)
     except ValueError as error:
         raise SettingsError(f"{settings.subject(name)}: {url!r} {error}") from error
+
+
+class LatePeers:
+    """The `PeerPort` of a node whose HTTP clients are opened at the first call, which a node without a cluster rarely makes, and closed by `stack`."""
+
+    def __init__(self, settings: PlaneSettings, stack: AsyncExitStack) -> None:
+        self._settings = settings
+        self._stack = stack
+        self._opening = asyncio.Lock()
+        self._peers: PeerPort | None = None
+
+    async def call(
+        self,
+        endpoint: str,
+        path: str,
+        body: Mapping[str, object] | None = None,
+        *,
+        timeout_s: float,
+        role: Role = Role.CLIENT,
+        headers: Mapping[str, str] | None = None,
+    ) -> PeerAnswer:
+        peers = await self.opened()
+        return await peers.call(endpoint, path, body, timeout_s=timeout_s, role=role, headers=headers)
+
+    async def opened(self) -> PeerPort:
+        """Raises InvalidBundle when a certificate that the calls show can't be read."""
+        async with self._opening:
+            if self._peers is None:
+                open_peers = await asyncio.to_thread(_import_open_peers)
+                self._peers = await self._stack.enter_async_context(open_peers(self._settings))
+            return self._peers
+
+
+def _import_open_peers() -> OpenPeers:
+    # httpx, with its own command line, takes a tenth of the start of a process.
+    from holdfast.txn.cluster.peers.http import open_peers
+
+    return open_peers

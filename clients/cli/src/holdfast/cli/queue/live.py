@@ -29,7 +29,7 @@ def watch(
 
     queues = list(dict.fromkeys(names or [target.required_queue()]))
     is_table = output is OutputFormat.TEXT and is_terminal(sys.stdout)
-    with watcher.LiveTable() if is_table else watcher.Lines(output) as board:
+    with watcher.LiveTable() if is_table else watcher.ChangeLines(output) as board:
         problem = asyncio.run(watcher.watch(target, queues, board, count, is_refreshed=is_table))
     if problem is not None:
         raise problem

@@ -84,7 +84,7 @@ class Board(AbstractContextManager["Board"], Protocol):
     def show(self, change: QueueChange, stats: QueueStats) -> None: ...
 
 
-class Lines:
+class ChangeLines:
     """A line for each change, for logs and pipes."""
 
     def __init__(self, output: OutputFormat) -> None:

@@ -89,7 +89,7 @@ def _resolved(batch: Sequence[DeliveryClaim], answer: Answer) -> list[AckResult]
 
 def _resolve(claim: DeliveryClaim, told: Members) -> AckResult:
     if told.boolean("acked"):
-        claim.settle()
+        claim.resolve()
         return AckResult(claim.name)
     error = error_of(told.text("error"), told.text("detail"))
     lost_because = claim.verdict(error)

@@ -79,7 +79,7 @@ class DeliveryClaim:
         self.lease_expires_at_unix = message.lease_expires_at_unix
         self.visibility_s = float(message.visibility_timeout_s or TTL_S_DEFAULT)
         self.lost_because: LeaseLost | None = None
-        self.is_settled = False
+        self.is_resolved = False
         """Acked or nacked by us."""
         self.on_end: Callable[[], None] = lambda: None
         self._channel = channel
@@ -104,7 +104,7 @@ class DeliveryClaim:
             if self._is_ended:
                 return False
             self._is_ended = True
-            self.is_settled = because is None
+            self.is_resolved = because is None
             self.lost_because = because
             return True
 
@@ -112,7 +112,7 @@ class DeliveryClaim:
         if self.end(because):
             self.on_end()
 
-    def settle(self) -> None:
+    def resolve(self) -> None:
         """Acked or nacked, by any call."""
         if self.end():
             self.on_end()

@@ -19,12 +19,12 @@ class Roster(Generic[S]):
 
     def add(self, hold: Hold, session: S) -> None:
         with self._lock:
-            joint = self._transactions.setdefault(hold.lease.txn_id, [])
-            joint.append(hold)
+            holds = self._transactions.setdefault(hold.lease.txn_id, [])
+            holds.append(hold)
             self._members[hold.lease.lease_id] = (hold, session)
-            if len(joint) > 1:
+            if len(holds) > 1:
                 # Releasing one decides for all of the transaction: none of them is idle.
-                for other in joint:
+                for other in holds:
                     other.has_staged = True
         hold.on_decision = lambda is_decided: self._decide(hold, is_decided)
 
@@ -41,9 +41,9 @@ class Roster(Generic[S]):
         with self._lock:
             if self._members.pop(hold.lease.lease_id, None) is None:
                 return
-            joint = self._transactions[hold.lease.txn_id]
-            joint.remove(hold)
-            if not joint:
+            holds = self._transactions[hold.lease.txn_id]
+            holds.remove(hold)
+            if not holds:
                 del self._transactions[hold.lease.txn_id]
 
     def sessions(self) -> list[S]:

@@ -39,7 +39,7 @@ class Chaos:
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class ChunkFault:
     """What happens to one chunk."""
 
     delay_s: float
@@ -47,14 +47,14 @@ class Fate:
     is_reset: bool
 
 
-class Fates:
-    """The fates of one direction of one connection: decided by seed, connection number and direction alone."""
+class ChunkFaults:
+    """Those of one direction of one connection: decided by seed, connection number and direction alone."""
 
     def __init__(self, chaos: Chaos, connection: int, direction: str) -> None:
         self._chaos = chaos
         self._chance = random.Random(f"{chaos.seed}:{connection}:{direction}")
 
-    def next(self, size_bytes: int) -> Fate:
+    def next(self, size_bytes: int) -> ChunkFault:
         chaos = self._chaos
         # Always three draws: what one setting does must not move the others.
         delay_s = self._chance.uniform(chaos.delay_min_s, max(chaos.delay_min_s, chaos.delay_max_s))
@@ -62,7 +62,7 @@ class Fates:
         is_reset = self._chance.random() < chaos.reset_probability
         if chaos.bandwidth_bytes_per_s:
             delay_s += size_bytes / chaos.bandwidth_bytes_per_s
-        return Fate(delay_s, is_dropped, is_reset)
+        return ChunkFault(delay_s, is_dropped, is_reset)
 
 
 class ChaosProxy:
@@ -136,15 +136,15 @@ class ChaosProxy:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _carry(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, both ways, until one side or its fate ends it."""
+        """One connection, both ways, until one side or a fault ends it."""
         try:
             far_reader, far_writer = await self._connect()
         except OSError:
             writer.transport.abort()
             return
         ways = [
-            asyncio.create_task(self._pump(reader, far_writer, Fates(self.chaos, number, "up"))),
-            asyncio.create_task(self._pump(far_reader, writer, Fates(self.chaos, number, "down"))),
+            asyncio.create_task(self._pump(reader, far_writer, ChunkFaults(self.chaos, number, "up"))),
+            asyncio.create_task(self._pump(far_reader, writer, ChunkFaults(self.chaos, number, "down"))),
         ]
         is_clean = False
         try:
@@ -158,7 +158,7 @@ class ChaosProxy:
                 end.close() if is_clean else end.transport.abort()
 
     async def _until_ended(self, ways: "list[asyncio.Task[bool]]") -> bool:
-        """Whether the connection ended by itself, and not by its fate or its age."""
+        """Whether the connection ended by itself, and not by a fault or its age."""
         ended, _ = await asyncio.wait(
             ways, timeout=self.chaos.disconnect_after_s, return_when=asyncio.FIRST_COMPLETED
         )
@@ -175,16 +175,18 @@ class ChaosProxy:
             return await asyncio.open_unix_connection(unquote(parts.path))
         return await asyncio.open_connection(parts.hostname, parts.port)
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, fates: Fates) -> bool:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, faults: ChunkFaults
+    ) -> bool:
         """Carry chunks until the sender is done (true), or something ends it (false)."""
         try:
             while chunk := await reader.read(self.chaos.chunk_bytes):
-                fate = fates.next(len(chunk))
-                if fate.delay_s:
-                    await asyncio.sleep(fate.delay_s)
-                if fate.is_reset:
+                fault = faults.next(len(chunk))
+                if fault.delay_s:
+                    await asyncio.sleep(fault.delay_s)
+                if fault.is_reset:
                     return False
-                if not fate.is_dropped:
+                if not fault.is_dropped:
                     writer.write(chunk)
                     await writer.drain()
         except OSError:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from holdfast.common.clock import Clock, SystemClock
-from holdfast.common.errors import ShutdownDraining
+from holdfast.common.errors import Draining, ShutdownDraining
 from holdfast.common.logging import get_logger
 from holdfast.common.telemetry.metrics import Registry
 
@@ -118,10 +118,6 @@ class Drain:
             except TimeoutError:
                 continue
         return remaining
-
-
-class Draining(Exception):
-    """The server began to drain while a caller waited."""
 
 
 class Waits:

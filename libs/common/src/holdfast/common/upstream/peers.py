@@ -1,23 +1,34 @@
 """The other services as one process of a split plane reaches them, from its settings."""
 
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from holdfast.common.express.execution import Identify
+from holdfast.common.express.message import Header
+from holdfast.common.ids import HEADER as CORRELATION_HEADER
+from holdfast.common.ids import fresh_correlation_id
+from holdfast.common.logging import current_cid
 from holdfast.common.role import Role, peer_roles, peer_urls
 from holdfast.common.security.bundle import InvalidBundle, read_bundle
-from holdfast.common.security.internal_identity import Signer, Verifier, identify_with, internal_keys
+from holdfast.common.security.internal_identity import (
+    DEADLINE_HEADER,
+    HEADER,
+    Signer,
+    Verifier,
+    identify_with,
+    internal_keys,
+)
 from holdfast.common.serving.health import Health
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.telemetry.metrics import Registry
+from holdfast.common.telemetry.tracing import outgoing_headers
 from holdfast.common.upstream.address import parse_address
 from holdfast.common.upstream.limits import DEFAULT_UPSTREAM_LIMITS, UpstreamLimits
 from holdfast.common.upstream.peer import Peer
-from holdfast.common.upstream.port import Upstream
+from holdfast.common.upstream.port import RequestStream, Upstream, UpstreamAnswer
 from holdfast.common.upstream.service import ServiceClient
-from holdfast.common.upstream.signed import SignedUpstream
 
 _LABELS: Final = ("service", "peer")
 
@@ -107,3 +118,46 @@ def _show(clients: Mapping[Role, ServiceClient], registry: Registry) -> None:
     show("ready", "1 while a replica is well.", lambda peer: peer.is_well)
     show("connections", "Open connections to a replica.", lambda peer: peer.pool.open_count)
     show("idle", "Connections to a replica that no call uses.", lambda peer: peer.pool.idle_count)
+
+
+class SignedUpstream:
+    """An `Upstream` whose every call carries the identity of this process."""
+
+    def __init__(self, upstream: Upstream, signer: Signer) -> None:
+        self._upstream = upstream
+        self._signer = signer
+
+    async def call(
+        self,
+        method: str,
+        target: str,
+        headers: Sequence[Header] = (),
+        body: bytes | RequestStream = b"",
+        *,
+        deadline_s: float | None,
+        affinity: bytes = b"",
+        is_repeatable: bool = False,
+    ) -> UpstreamAnswer:
+        """See `Upstream.call`."""
+        signature = self._signer.sign(method, target, body if isinstance(body, bytes) else None)
+        signed: list[Header] = [
+            (HEADER, signature),
+            (CORRELATION_HEADER, (current_cid.get() or fresh_correlation_id()).encode("ascii")),
+            *outgoing_headers(),
+            *headers,
+        ]
+        if deadline_s is not None:
+            signed.append((DEADLINE_HEADER, b"%d" % max(1, int(deadline_s * 1000))))
+        return await self._upstream.call(
+            method,
+            target,
+            signed,
+            body,
+            deadline_s=deadline_s,
+            affinity=affinity,
+            is_repeatable=is_repeatable,
+        )
+
+    async def problem(self) -> str | None:
+        """See `Upstream.problem`."""
+        return await self._upstream.problem()

@@ -39,6 +39,7 @@ async def open_disk(
     async with AsyncExitStack() as stack:
         with from_os(f"opening the store {folder}"):
             stack.enter_context(owned(folder))
+            # An older word for the engine: stores on disk have their folder under this name.
             engine = ReopenableEngine(folder / "shelf")
             stack.callback(engine.close)
             store = LocalStore(url=f"disk://{folder}", engine=engine.current, options=options)

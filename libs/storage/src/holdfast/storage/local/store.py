@@ -64,12 +64,8 @@ class LocalStore(LocalReader):
         if not batch.puts and not batch.deletes:
             await self._pending.wait_durable(self._newest_of(batch))
             return self._revision
-        if batch.blobs:
-            self._check_blobs(batch.blobs.values())
-        pending = self._pending
-        is_alone = pending.is_empty
-        self._committed_at_ms = at_ms = self._clock.now_ms()
-        staged = pending.stage(batch, at_ms)
+        is_alone = self._pending.is_empty
+        staged = self._stage(batch)
         if self._journal is not None:
             staged.answer = asyncio.get_running_loop().create_future()
             self._journal.offer(staged.entry, staged)
@@ -109,6 +105,12 @@ class LocalStore(LocalReader):
             if undurable
             else 0
         )
+
+    def _stage(self, batch: Batch) -> PendingBatch:
+        if batch.blobs:
+            self._check_blobs(batch.blobs.values())
+        self._committed_at_ms = at_ms = self._clock.now_ms()
+        return self._pending.stage(batch, at_ms)
 
     def _check_blobs(self, referred: Iterable[tuple[str, ...]]) -> None:
         for blobs in referred:

@@ -18,15 +18,15 @@ import binascii
 import json
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from holdfast.storage.blob import checked_id
 from holdfast.storage.codec.encoded import EncodedStore
 from holdfast.storage.codec.identity import IDENTITY_KEY
 from holdfast.storage.codec.keyring import Keyring
 from holdfast.storage.errors import Conflict, InvalidArchive, StorageError
+from holdfast.storage.keys import pack
 from holdfast.storage.maintenance.backup import stored_blob
-from holdfast.storage.maintenance.derived import DERIVATION_KEY, is_derived
 from holdfast.storage.maintenance.key_json import key_from_json, key_to_json
 from holdfast.storage.maintenance.progress import Advance, silent
 from holdfast.storage.port import ABSENT, Batch, BlobStore, BlobWriter, SnapshotRecord, Store
@@ -35,6 +35,12 @@ FORMAT_VERSION = 1
 LINE_BYTES_MAX = 4 << 20  # A value of 1 MiB, or a piece of a blob, takes a third more as base64.
 BATCH_RECORDS = 500
 BATCH_BYTES = 4 << 20
+
+# Made from other records: an export leaves them out, and after an import they are made again.
+_DERIVED_TABLES: Final = tuple(pack((name,)) for name in ("index", "indexinfo", "indexprogress"))
+
+# Says how derived records were made. Where it is missing, their owner makes them anew.
+_DERIVATION_KEY: Final = pack(("indexinfo", "format"))
 
 
 @dataclass(slots=True)
@@ -64,7 +70,7 @@ async def export_lines(
         exported: set[str] = set()
         async for page in snapshot.records():
             for item in page:
-                if item.record.key == IDENTITY_KEY or is_derived(item.record.key):
+                if item.record.key == IDENTITY_KEY or _is_derived(item.record.key):
                     continue
                 for blob_id in item.blobs:
                     if blob_id not in exported:
@@ -221,7 +227,7 @@ class _Importing:
             raise ValueError("blobs is no array")
         blob_ids = tuple(checked_id(str(blob_id)) for blob_id in cast("list[object]", blobs))
         self._records_seen += 1
-        if is_derived(key):
+        if _is_derived(key):
             return
         self._pending[key] = _Pending(value, blob_ids)
         self._pending_bytes += len(key) + len(value)
@@ -246,7 +252,7 @@ class _Importing:
             if blobs:
                 batch.blobs[key] = blobs
         if batch.puts:
-            batch.deletes.add(DERIVATION_KEY)
+            batch.deletes.add(_DERIVATION_KEY)
             await self.store.commit(batch)
         self.summary.records += len(batch.puts)
         self.advance(len(pending), 0)
@@ -305,3 +311,7 @@ def _text(members: dict[str, object], name: str) -> str:
     if not isinstance(text, str):
         raise ValueError(f"{name} is missing or no text")
     return text
+
+
+def _is_derived(key: bytes) -> bool:
+    return key.startswith(_DERIVED_TABLES)

@@ -10,7 +10,7 @@ BASELINE_WEIGHT: Final = 0.05
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _READ_BYTES: Final = 4096  # All that is looked for stands in the first lines.
 _IDLE_COLUMNS: Final = (3, 4)  # Of the line `cpu` in /proc/stat: idle, and idle while the disk works.
-_CPU_COLUMNS: Final = 8  # What guests use is already in the figures of user time.
+_CPU_COLUMNS: Final = 8  # What virtual machines use is already in the figures of user time.
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ from dataclasses import replace
 from functools import wraps
 from typing import NamedTuple
 
+from holdfast.common.errors import Draining
 from holdfast.common.express.message import AnyAnswer, Header, Request, StreamAnswer
 from holdfast.common.express.route import Route
 from holdfast.common.express.stream import close
 from holdfast.common.express.traits import Duration
-from holdfast.common.serving.drain import Drain, Draining, Waits
+from holdfast.common.serving.drain import Drain, Waits
 
 
 class Ending(NamedTuple):

@@ -45,7 +45,7 @@ class LeaseFollower:
         self._grace_ms = random.randint(GRACE_MS_MIN, GRACE_MS_MAX)
         # Of what this process granted: an event with an older token tells nothing new.
         self._tokens: dict[Member, int] = {}
-        self.elsewhere = Expiries(clock, self._expire_elsewhere)
+        self.remote_expiries = Expiries(clock, self._expire_remote)
         self.expire: Callable[[Member, Expiries], Awaitable[None]]
 
     @asynccontextmanager
@@ -66,11 +66,11 @@ class LeaseFollower:
 
     def granted(self, member: Member, token: int) -> None:
         self._tokens[member] = token
-        self.elsewhere.forget(member)
+        self.remote_expiries.forget(member)
 
     def ended(self, member: Member) -> None:
         self._tokens.pop(member, None)
-        self.elsewhere.forget(member)
+        self.remote_expiries.forget(member)
 
     # -- what the store tells
 
@@ -96,7 +96,7 @@ class LeaseFollower:
         if member in self._own:
             self._own.set(member, lease.expires_at_ms)
         else:
-            self.elsewhere.set(member, lease.expires_at_ms + self._grace_ms)
+            self.remote_expiries.set(member, lease.expires_at_ms + self._grace_ms)
 
     def _has_ended(self, member: Member, revision: int) -> None:
         self._forget(member)
@@ -104,13 +104,13 @@ class LeaseFollower:
 
     def _forget(self, member: Member) -> None:
         self._tokens.pop(member, None)
-        self.elsewhere.forget(member)
+        self.remote_expiries.forget(member)
         if member in self._own:
             self._own.forget(member)
             self._on_end()
 
-    async def _expire_elsewhere(self, member: Member) -> None:
-        await self.expire(member, self.elsewhere)
+    async def _expire_remote(self, member: Member) -> None:
+        await self.expire(member, self.remote_expiries)
 
     # -- what was not told
 
@@ -119,7 +119,7 @@ class LeaseFollower:
         if not self._follows_all and not self._own:
             self._is_loaded = True
             return
-        known = [*self._own, *self.elsewhere]
+        known = [*self._own, *self.remote_expiries]
         held: set[Member] = set()
         start, end = held_range()
         while records := await self._store.range(start, end, limit=RANGE_LIMIT_MAX, keys_only=True):

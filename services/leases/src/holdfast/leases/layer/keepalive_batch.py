@@ -62,7 +62,7 @@ class _Batch:
         self._service = service
         self._clock = clock
         self._renewals = renewals
-        self._joint: dict[str, list[int]] = {}
+        self._txn_ids: dict[str, list[int]] = {}
         self.outcomes: dict[int, Outcome] = {}
 
     async def keep_chunk(self, chunk: Sequence[int]) -> None:
@@ -71,27 +71,27 @@ class _Batch:
 
         def keep(tx: Transaction) -> tuple[dict[int, int | KeyRefusal], dict[int, str]]:
             ends: dict[int, int | KeyRefusal] = {}
-            joint: dict[int, str] = {}
+            txn_ids: dict[int, str] = {}
             tx.get_many([LEASES.key(*self._renewals[index].member) for index in chunk])
             for index in chunk:
                 renewal = self._renewals[index]
                 lease = LEASES.get(tx, *renewal.member)
                 if lease is not None and lease.is_explicit and lease.lease_id == renewal.claim.lease_id:
-                    joint[index] = lease.txn_id
+                    txn_ids[index] = lease.txn_id
                     continue
                 ends[index] = _end_ms(tx, renewal, now_ms)
-            return ends, joint
+            return ends, txn_ids
 
         try:
-            ends, joint = await self._store.transact(keep)
+            ends, txn_ids = await self._store.transact(keep)
         except TransactionContended:
             await self._keep_alone(chunk)
             return
         except HoldfastError as error:
             self.outcomes.update(dict.fromkeys(chunk, error))
             return
-        for index, txn_id in joint.items():
-            self._joint.setdefault(txn_id, []).append(index)
+        for index, txn_id in txn_ids.items():
+            self._txn_ids.setdefault(txn_id, []).append(index)
         self._note(ends)
 
     async def keep_transactions(self) -> None:
@@ -101,7 +101,7 @@ class _Batch:
             async with turns:
                 await self._keep_transaction(txn_id, indexes)
 
-        await asyncio.gather(*(keep(txn_id, indexes) for txn_id, indexes in self._joint.items()))
+        await asyncio.gather(*(keep(txn_id, indexes) for txn_id, indexes in self._txn_ids.items()))
 
     async def _keep_transaction(self, txn_id: str, indexes: Sequence[int]) -> None:
         now_ms = self._clock.now_ms()

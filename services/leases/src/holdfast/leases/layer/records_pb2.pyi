@@ -20,7 +20,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Lease(_message.Message):
-    """("lease", namespace, key): who holds the key. Stays when nobody does, until the key is forgotten: the token must never
+    """("lease", namespace, key): who holds the key. Stays without a holder, until the key is forgotten: the token must never
     fall.
     """
 
@@ -34,7 +34,7 @@ class Lease(_message.Message):
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
     UPDATED_AT_S_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
-    """Empty: nobody."""
+    """Empty: not held."""
     owner: _builtins.str
     txn_id: _builtins.str
     is_explicit: _builtins.bool

@@ -2,21 +2,52 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.common.clock import SteadyClock
+from holdfast.common.settings import PlaneSettings
 from holdfast.leases.layer.records import LEASES, member_of
 from holdfast.leases.layer.records_pb2 import Lease
 from holdfast.leases.layer.rules import forget_leases
 from holdfast.state.layer.records import DOCUMENTS
 from holdfast.storage.keys import next_key
-from holdfast.storage.maintenance.janitor import STEP_RECORDS, Janitor
-from holdfast.storage.maintenance.retention import Retention
+from holdfast.storage.maintenance.janitor import STEP_RECORDS, Janitor, JanitorPace
 from holdfast.storage.port import RANGE_LIMIT_MAX, Record, Store, Transaction
 from holdfast.txn.layer.lifetime import is_message_there, message_of_state
 from holdfast.txn.layer.port import Member
 
 _NAME: Final = "keys"
+INTERVAL_S_MIN: Final = 60.0
+INTERVAL_S_MAX: Final = 3600.0
+
+
+class Retention(NamedTuple):
+    """How long unused keys are kept: `key_s` without a document, `document_s` with one. 0 is for ever."""
+
+    key_s: float
+    document_s: float
+    pace: JanitorPace
+
+
+def retention_of(settings: PlaneSettings) -> Retention:
+    """What the settings say, for the leases and for the documents."""
+    document_s = _shorter(settings.retention_s, settings.disk_retention_s)
+    # A key without a document is not kept longer than one with a document.
+    key_s = _shorter(settings.retention_keys_s, document_s)
+    derived_s = min(INTERVAL_S_MAX, max(INTERVAL_S_MIN, _shorter(key_s, document_s) / 2))
+    return Retention(
+        key_s=key_s,
+        document_s=document_s,
+        pace=JanitorPace(
+            interval_s=settings.disk_janitor_interval_s or derived_s,
+            pause_s=settings.idle_sweep_operation_delay_s,
+        ),
+    )
+
+
+def _shorter(one_s: float, other_s: float) -> float:
+    """Of two times of which 0 is for ever."""
+    return min(one_s or other_s, other_s or one_s)
 
 
 class KeyRetention:

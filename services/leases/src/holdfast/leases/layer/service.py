@@ -11,10 +11,9 @@ from typing import Any
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock, unix_s
-from holdfast.common.errors import HoldfastError
+from holdfast.common.errors import Draining, HoldfastError
 from holdfast.common.ids import new_xid
 from holdfast.common.logging import get_logger
-from holdfast.common.serving.drain import Draining
 from holdfast.leases.layer import rules
 from holdfast.leases.layer.errors import TooManyWaiters, Waiting
 from holdfast.leases.layer.expiry import Expiries
@@ -79,7 +78,7 @@ class LeaseService:
         """Know what is held, also by the doing of other processes, and end what is over, for the length of the block."""
         async with self._follower.running():
             self._spawn(self._expiries.run())
-            self._spawn(self._follower.elsewhere.run())
+            self._spawn(self._follower.remote_expiries.run())
             try:
                 with self._clock.stepping(self._clock_stepped):
                     yield
@@ -91,7 +90,7 @@ class LeaseService:
     def _clock_stepped(self) -> None:
         """A lease that was to end later may be over now."""
         self._expiries.look_again()
-        self._follower.elsewhere.look_again()
+        self._follower.remote_expiries.look_again()
         self._wait_queues.notify_firsts()
 
     # -- acquire

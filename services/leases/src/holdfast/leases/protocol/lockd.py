@@ -5,7 +5,7 @@ import re
 from functools import partial
 from time import perf_counter
 
-from holdfast.common.errors import HoldfastError, InvalidBody
+from holdfast.common.errors import Draining, HoldfastError, InvalidBody
 from holdfast.common.express.execution import validated
 from holdfast.common.express.message import Answer, Request, json_answer, json_with_lines
 from holdfast.common.express.router import ExpressRouter
@@ -27,7 +27,7 @@ from holdfast.common.fields import (
 )
 from holdfast.common.ids import is_xid, uuid7
 from holdfast.common.role import Role
-from holdfast.common.serving.drain import Drain, Draining
+from holdfast.common.serving.drain import Drain
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.telemetry.metrics import OK
 from holdfast.common.wire_errors import error_members

@@ -56,7 +56,7 @@ Global___QueueMessage: _TypeAlias = QueueMessage  # noqa: Y015
 @_typing.final
 class MessageState(_message.Message):
     """Where a message stands in its life. It is in exactly one of
-      ("ready", namespace, queue, priority, visible_at_ms, id)   nobody's: waits for its time or its turn
+      ("ready", namespace, queue, priority, visible_at_ms, id)   not claimed: waits for its time or its turn
       ("taken", namespace, queue, id)                            delivered; when its lease is over it is ready without moving
       ("dlq", namespace, queue, id)                              dead, inside a DeadLetterRecord
       ("sent", txn, namespace, queue, id)                        not committed yet, inside a StagedMessage
@@ -101,7 +101,7 @@ class MessageState(_message.Message):
     visible_at_ms: _builtins.int
     """Its place in the order, also while it is taken."""
     lease_id: _builtins.str
-    """Empty: nobody's."""
+    """Empty: not claimed."""
     owner: _builtins.str
     txn_id: _builtins.str
     is_enlisted: _builtins.bool

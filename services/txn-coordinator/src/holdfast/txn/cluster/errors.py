@@ -1,21 +1,7 @@
 """What the election, the membership and the registry of resource managers refuse."""
 
-from collections.abc import Mapping
-
 from holdfast.common.errors import HoldfastError
-
-
-class LeaderRefusal(HoldfastError):
-    """Base of the refusals that may name the node that leads instead."""
-
-    code, status = "conflict", 409
-
-    def __init__(self, detail: str, leader_endpoint: str = "", *, retry_after_s: float | None = None) -> None:
-        super().__init__(detail, retry_after_s=retry_after_s)
-        self.leader_endpoint = leader_endpoint
-
-    def fields(self) -> Mapping[str, str | int]:
-        return {"leader_endpoint": self.leader_endpoint}
+from holdfast.txn.layer.errors import LeaderRefusal
 
 
 class TcUnavailable(HoldfastError):
@@ -34,18 +20,6 @@ class TcLeaseActive(LeaderRefusal):
     """The leader's lease is held by another node, or under another term."""
 
     code, status = "tc_lease_active", 409
-
-
-class TcTermStale(LeaderRefusal):
-    """The term is not the one that counts now."""
-
-    code, status = "tc_term_stale", 409
-
-
-class TcTermRequired(HoldfastError):
-    """A term is needed: this transaction, or this cluster, has one."""
-
-    code, status = "tc_term_required", 400
 
 
 class MissingCandidateId(HoldfastError):

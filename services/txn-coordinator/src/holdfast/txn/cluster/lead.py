@@ -9,7 +9,7 @@ from typing import Final
 from holdfast.common.upstream.internal_call import Forwarded
 from holdfast.txn.cluster.errors import TcNotLeader, TcUnavailable
 from holdfast.txn.cluster.leadership import Leader, Leadership
-from holdfast.txn.cluster.peers import PeerAnswer, PeerPort, PeerUnreachable
+from holdfast.txn.cluster.peers.port import PeerAnswer, PeerPort, PeerUnreachable
 from holdfast.txn.layer import rules
 from holdfast.txn.layer.decisions import Decisions
 from holdfast.txn.layer.errors import TxnConflict

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.txn.cluster.errors import TcTermRequired, TcTermStale, TcUnavailable
+from holdfast.txn.cluster.errors import TcUnavailable
+from holdfast.txn.layer.errors import TcTermRequired, TcTermStale
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """What the coordinator refuses when a transaction is decided, applied or replayed."""
 
+from collections.abc import Mapping
+
 from holdfast.common.errors import HoldfastError
 
 
@@ -55,3 +57,28 @@ class TxnFanoutFailed(HoldfastError):
     """The decision is recorded, but did not reach every participant yet; it is tried again."""
 
     code, status = "txn_fanout_failed", 502
+
+
+class LeaderRefusal(HoldfastError):
+    """Base of the refusals that may name the node that leads instead."""
+
+    code, status = "conflict", 409
+
+    def __init__(self, detail: str, leader_endpoint: str = "", *, retry_after_s: float | None = None) -> None:
+        super().__init__(detail, retry_after_s=retry_after_s)
+        self.leader_endpoint = leader_endpoint
+
+    def fields(self) -> Mapping[str, str | int]:
+        return {"leader_endpoint": self.leader_endpoint}
+
+
+class TcTermStale(LeaderRefusal):
+    """The term is not the one that counts now."""
+
+    code, status = "tc_term_stale", 409
+
+
+class TcTermRequired(HoldfastError):
+    """A term is needed: this transaction, or this cluster, has one."""
+
+    code, status = "tc_term_required", 400

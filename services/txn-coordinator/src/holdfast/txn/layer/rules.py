@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from holdfast.txn.cluster.errors import TcTermRequired, TcTermStale
-from holdfast.txn.layer.errors import TxnConflict
+from holdfast.txn.layer.errors import TcTermRequired, TcTermStale, TxnConflict
 from holdfast.txn.layer.port import MEMBERS_MAX, Decision, Member, TooManyParticipants
 from holdfast.txn.layer.records_pb2 import TxnMarker, TxnParticipant, TxnRecord
 

@@ -7,6 +7,7 @@ here; for that it looks again after `interval_s` at the latest.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Protocol
 
 from holdfast.common.background import background
 from holdfast.common.clock import SteadyClock
@@ -15,7 +16,6 @@ from holdfast.common.logging import get_logger
 from holdfast.common.telemetry.metrics import Registry
 from holdfast.storage.hosting.trouble import warn_unless_told
 from holdfast.storage.port import Store, Transaction
-from holdfast.txn.cluster.lead import Lead
 from holdfast.txn.layer.listing import in_doubt
 from holdfast.txn.layer.records import MARKERS, Due, due_bounds, marker_due_bounds
 from holdfast.txn.layer.watchdog import watched
@@ -28,13 +28,19 @@ FAILURE_PAUSE_S = 1.0
 _log = get_logger("txn.sweep")
 
 
+class Resumer(Protocol):
+    """Goes on with a transaction whose time is over, as the place of this node in the cluster allows."""
+
+    async def resume(self, due: Due) -> None: ...
+
+
 class Sweep:
     """`running` sweeps for the length of its block."""
 
     def __init__(
         self,
         store: Store,
-        lead: Lead,
+        lead: Resumer,
         clock: SteadyClock,
         *,
         interval_s: float,

@@ -10,8 +10,8 @@ from holdfast.common.role import Role
 from holdfast.common.security.principal import Permission
 from holdfast.txn.cluster.election.ballot import NODE_ID_CHARS_MAX, TERM_MAX
 from holdfast.txn.cluster.election.election import Election
+from holdfast.txn.cluster.election.keeper import LeaseKeeper
 from holdfast.txn.cluster.election.leader_lease import LeaderLease
-from holdfast.txn.cluster.election.leader_lease_keeper import LeaseKeeper
 from holdfast.txn.cluster.endpoints import plain_endpoint
 from holdfast.txn.cluster.errors import (
     InvalidEndpoint,
@@ -23,9 +23,9 @@ from holdfast.txn.cluster.errors import (
     TcClientRequired,
     TcForbidden,
     TcLeaseActive,
-    TcTermStale,
     TcUnavailable,
 )
+from holdfast.txn.layer.errors import TcTermStale
 from holdfast.txn.protocol.cluster_schemas import (
     AcquireRequest,
     GrantAnswer,

@@ -19,14 +19,7 @@ from holdfast.common.ids import is_xid
 from holdfast.common.role import Role
 from holdfast.common.security.principal import Permission
 from holdfast.storage.port import Store
-from holdfast.txn.cluster.errors import (
-    TcClientRequired,
-    TcForbidden,
-    TcNotLeader,
-    TcTermRequired,
-    TcTermStale,
-    TcUnavailable,
-)
+from holdfast.txn.cluster.errors import TcClientRequired, TcForbidden, TcNotLeader, TcUnavailable
 from holdfast.txn.cluster.lead import FORWARDED, Lead
 from holdfast.txn.cluster.leadership import Leadership, check_term
 from holdfast.txn.layer.decisions import Decisions
@@ -35,6 +28,8 @@ from holdfast.txn.layer.errors import (
     InvalidState,
     InvalidTxnId,
     MissingTxnId,
+    TcTermRequired,
+    TcTermStale,
     TxnBackendMismatch,
     TxnConflict,
     TxnFanoutFailed,

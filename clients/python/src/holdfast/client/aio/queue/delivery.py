@@ -119,9 +119,9 @@ class Delivery:
         return self._claim.visibility_s
 
     @property
-    def is_settled(self) -> bool:
+    def is_resolved(self) -> bool:
         """Acked or nacked."""
-        return self._claim.is_settled
+        return self._claim.is_resolved
 
     @property
     def lost_because(self) -> LeaseLost | None:
@@ -149,7 +149,7 @@ class Delivery:
 
     async def _leave(self, error: BaseException | None) -> None:
         if error is None:
-            if not self.is_settled:
+            if not self.is_resolved:
                 await self.ack()
             return
         await self.fail(error)
@@ -200,7 +200,7 @@ class Delivery:
             self._claim.check_live()
             self._stop_renewal()
             await self._run(flow)
-            self._claim.settle()
+            self._claim.resolve()
         await self.hang_up()
 
     async def _run(self, flow: Flow[T]) -> T:

@@ -36,7 +36,7 @@ class Subscription(LiveStream[Delivery]):
                             is_empty = False
                             opening.succeeded()
                             yield delivery
-                            is_left = is_left or not (delivery.is_settled or delivery.lost.is_set())
+                            is_left = is_left or not (delivery.is_resolved or delivery.lost.is_set())
                 except (TransportFailed, UnexpectedAnswer) as problem:
                     if self._closed.is_set():
                         return

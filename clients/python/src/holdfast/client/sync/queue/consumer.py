@@ -126,7 +126,7 @@ class _Loop:
                 )
                 if delivery.lost_because is not None:
                     raise delivery.lost_because
-                if self._consumer.auto_ack and not delivery.is_settled:
+                if self._consumer.auto_ack and not delivery.is_resolved:
                     delivery.ack()
         except Exception as error:
             raise HandlerFailed(error, delivery) from error

@@ -120,9 +120,9 @@ class Delivery:
         return self._claim.visibility_s
 
     @property
-    def is_settled(self) -> bool:
+    def is_resolved(self) -> bool:
         """Acked or nacked."""
-        return self._claim.is_settled
+        return self._claim.is_resolved
 
     @property
     def lost_because(self) -> LeaseLost | None:
@@ -150,7 +150,7 @@ class Delivery:
 
     def _leave(self, error: BaseException | None) -> None:
         if error is None:
-            if not self.is_settled:
+            if not self.is_resolved:
                 self.ack()
             return
         self.fail(error)
@@ -201,7 +201,7 @@ class Delivery:
             self._claim.check_live()
             self._stop_renewal()
             self._run(flow)
-            self._claim.settle()
+            self._claim.resolve()
         self.hang_up()
 
     def _run(self, flow: Flow[T]) -> T:

@@ -9,10 +9,10 @@ from holdfast.common.serving.listener import ListenerDeclaration
 from holdfast.common.settings import PlaneSettings, SettingsError
 from holdfast.common.settings.check import is_local_listener
 from holdfast.leases.layer.locks.durable.service import DurableLockService
-from holdfast.leases.layer.locks.nodes.service import NodeLockService, NodeOptions
 from holdfast.leases.layer.locks.service import LockOptions, LockService
 from holdfast.leases.layer.locks.table import TableLimits
 from holdfast.leases.layer.locks.values import ValueLimits
+from holdfast.leases.nodes.service import NodeLockService, NodeOptions
 from holdfast.leases.protocol.dflockd.server import LineOptions, LockServer
 from holdfast.storage.port import Store
 

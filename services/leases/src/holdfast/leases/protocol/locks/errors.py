@@ -70,7 +70,7 @@ class NotEnqueued(HoldfastError):
 
 
 class LockNotFound(HoldfastError):
-    """Nobody holds this key of a lock, waits for it, or used it lately."""
+    """This key of a lock has no holder and no waiter, and was not used lately."""
 
     code, status = "lock_not_found", 404
 

@@ -63,7 +63,7 @@ class ListingRoutes:
     async def describe(self, request: Request, body: None) -> Answer:
         view = await self.service.describe_everywhere(checked_key(queried(request, "key")))
         if view is None:
-            raise LockNotFound("nobody used this key lately")
+            raise LockNotFound("this key was not used lately")
         return json_answer(told(view, SHOWN_OF_ONE))
 
 

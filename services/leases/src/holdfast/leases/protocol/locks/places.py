@@ -231,7 +231,7 @@ class Tickets:
 
     def check_room(self) -> None:
         if len(self._places) >= TICKETS_MAX:
-            raise TooManyLockWaiters("too many tickets that nobody waits for; try again", retry_after_s=1)
+            raise TooManyLockWaiters("too many tickets without a waiting client; try again", retry_after_s=1)
 
     def keep(self, place: Place) -> str:
         """A ticket for it, which lasts as long as the lease that is asked for."""

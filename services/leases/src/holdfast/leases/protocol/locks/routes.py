@@ -162,7 +162,7 @@ class LockRoutes:
         return _told(request, place, grant)
 
     async def enqueue(self, request: Request, body: EnqueueRequest) -> Answer:
-        """The place is given up when nobody waits for it within the `ttl_seconds` that are asked for."""
+        """The place is given up when no client waits for it within the `ttl_seconds` that are asked for."""
         self._tickets.check_room()
         place = self._new_place(request, body)
         with self._drained():
@@ -177,13 +177,13 @@ class LockRoutes:
         """However it ends, the ticket is used up. A slot that was granted before is answered at once."""
         key, ticket, wait_s = key_of(body.key), body.ticket or "", body.wait_seconds or 0
         if self._tickets.is_foreign(ticket):
-            return await self._wait_elsewhere(request, ticket, key, wait_s)
+            return await self._wait_at_other_node(request, ticket, key, wait_s)
         place = self._tickets.take(ticket, key)
         with self._drained():
             grant = await place.wait(wait_s)
         return _told(request, place, grant)
 
-    async def _wait_elsewhere(self, request: Request, ticket: str, key: bytes, wait_s: int) -> Answer:
+    async def _wait_at_other_node(self, request: Request, ticket: str, key: bytes, wait_s: int) -> Answer:
         with self._drained():
             grant = await self._holdings.redeem(ticket, key, wait_s)
         view = await self.service.describe_everywhere(key)

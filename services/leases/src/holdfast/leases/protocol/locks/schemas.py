@@ -54,7 +54,7 @@ class ReleaseLockRequest(LockBody):
     key_base64: str | None = Field(default=None, description="In place of `key`, for one that is no text.")
     token: str | None = None
     force: bool | None = Field(
-        default=None, description="Free every slot of the key, whoever holds it; no token is needed."
+        default=None, description="Free every slot of the key, for all holders; no token is needed."
     )
     fencing_token: Int64 | None = Field(
         default=None, description="With force: only slots that were granted up to this one."
@@ -112,7 +112,7 @@ class ShownLock(BaseModel):
     limit: int
     held: int
     waiting: int
-    idle_seconds: float | None = Field(default=None, description="Since nobody holds or waits.")
+    idle_seconds: float | None = Field(default=None, description="Since there was a holder or a waiter.")
     holders: list[ShownHolder] = Field(description="By age; of many the first ones. Tokens are not shown.")
     waiters: list[ShownWaiter] = Field(description="In their order; of many the first ones.")
 

@@ -7,12 +7,12 @@ from typing import Final
 
 from pydantic_core import to_json
 
-from holdfast.common.errors import InvalidBody
+from holdfast.common.errors import Draining, InvalidBody
 from holdfast.common.express.message import Answer, Header, Request, StreamAnswer, json_answer
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.express.traits import Admission, Begins, Duration, Group
 from holdfast.common.role import Role
-from holdfast.common.serving.drain import Drain, Draining, Waits
+from holdfast.common.serving.drain import Drain, Waits
 from holdfast.leases.layer.locks.service import LockService
 from holdfast.leases.protocol.locks.errors import InvalidSignal, LockUnavailable
 from holdfast.leases.protocol.locks.names import channel_of, group_of, pattern_of, payload_of, spelled
@@ -81,7 +81,7 @@ class SignalRoutes:
         inbox = Inbox()
         try:
             if await outcome_of(lambda tell: self.service.listen(inbox, pattern, group, tell)) is not True:
-                return  # Nobody has the subscriptions now: a client that is told so by the end opens another stream.
+                return  # The subscriptions are gone: a client that is told so by the end opens another stream.
             yield b": listening\n\n"
             while True:
                 try:

@@ -11,10 +11,10 @@ from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Final
 
-from holdfast.common.errors import HoldfastError
+from holdfast.common.errors import Draining, HoldfastError
 from holdfast.common.express.message import StreamAnswer
 from holdfast.common.logging import get_logger
-from holdfast.common.serving.drain import Draining, Waits
+from holdfast.common.serving.drain import Waits
 from holdfast.queue.layer.dispatch.subscription import Subscription
 from holdfast.queue.layer.errors import NoMessages
 from holdfast.queue.layer.message.types import Delivery

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
-from holdfast.common.errors import InvalidBody
+from holdfast.common.errors import Draining, InvalidBody
 from holdfast.common.express.message import Answer, Header, Request, StreamAnswer, json_answer
 from holdfast.common.express.traits import ALL_METHODS, Duration
-from holdfast.common.serving.drain import Draining, Waits
+from holdfast.common.serving.drain import Waits
 from holdfast.common.settings import PlaneSettings
 from holdfast.queue.layer.errors import BatchTooLarge, InvalidPolicy
 from holdfast.queue.layer.message.types import (

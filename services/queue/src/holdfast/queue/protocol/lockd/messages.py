@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic_core import from_json
 
-from holdfast.common.errors import ShutdownDraining
+from holdfast.common.errors import Draining, ShutdownDraining
 from holdfast.common.express.message import (
     JSON_HEADERS,
     Answer,
@@ -22,7 +22,7 @@ from holdfast.common.express.traits import Admission, Begins, Duration, Group
 from holdfast.common.express.undo import Repeat
 from holdfast.common.fields import InvalidNamespace
 from holdfast.common.role import Role
-from holdfast.common.serving.drain import Drain, Draining, Waits
+from holdfast.common.serving.drain import Drain, Waits
 from holdfast.common.settings import PlaneSettings
 from holdfast.leases.layer.errors import FencingMismatch, LeaseRequired
 from holdfast.queue.layer.errors import (

@@ -13,6 +13,7 @@ from holdfast.common.clock import SteadyClock
 from holdfast.common.ids import new_xid
 from holdfast.leases.layer.records import LEASES, member_of
 from holdfast.leases.layer.records_pb2 import Lease
+from holdfast.leases.layer.retention import Retention
 from holdfast.state.layer.attachment import records as attachment_records
 from holdfast.state.layer.document import rules
 from holdfast.state.layer.document.service import StateService
@@ -20,7 +21,6 @@ from holdfast.state.layer.records import DOCUMENTS, EMPTY, is_empty
 from holdfast.state.layer.records_pb2 import Document
 from holdfast.state.metrics import RetentionMetrics
 from holdfast.storage.maintenance.janitor import STEP_RECORDS, Janitor
-from holdfast.storage.maintenance.retention import Retention
 from holdfast.storage.port import Record, Store, Transaction
 from holdfast.txn.layer.lifetime import is_message_there, message_of_state
 from holdfast.txn.layer.port import Member

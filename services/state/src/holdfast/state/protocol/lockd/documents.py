@@ -21,7 +21,7 @@ from holdfast.common.settings import PlaneSettings
 from holdfast.leases.layer.grant import Claim
 from holdfast.lql.errors import InvalidMutations
 from holdfast.state.layer.document.intake import above_limit
-from holdfast.state.layer.document.mutation import Mutated, MutationService
+from holdfast.state.layer.document.mutation.service import Mutated, MutationService
 from holdfast.state.layer.document.service import StateService
 from holdfast.state.layer.document.staging import Expectation, View
 from holdfast.state.layer.errors import (

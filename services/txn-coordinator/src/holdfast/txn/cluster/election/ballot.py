@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.txn.cluster.election.keeper import LeaseKeeper
 from holdfast.txn.cluster.election.leader_lease import LeaderLease
-from holdfast.txn.cluster.election.leader_lease_keeper import LeaseKeeper
 from holdfast.txn.cluster.election.timing import ElectionTiming
 from holdfast.txn.cluster.endpoints import plain_endpoint
-from holdfast.txn.cluster.errors import LeaderRefusal
-from holdfast.txn.cluster.peers import PeerAnswer, PeerPort, PeerUnreachable
+from holdfast.txn.cluster.peers.port import PeerAnswer, PeerPort, PeerUnreachable
+from holdfast.txn.layer.errors import LeaderRefusal
 
 TERM_MAX: Final = (1 << 63) - 1
 NODE_ID_CHARS_MAX: Final = 256

@@ -15,11 +15,11 @@ from random import Random
 from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
 from holdfast.txn.cluster.election.ballot import Ballot, Node
+from holdfast.txn.cluster.election.keeper import LeaseKeeper
 from holdfast.txn.cluster.election.leader_lease import LeaderLease
-from holdfast.txn.cluster.election.leader_lease_keeper import LeaseKeeper
 from holdfast.txn.cluster.election.timing import ElectionTiming
 from holdfast.txn.cluster.leadership import Leader
-from holdfast.txn.cluster.peers import PeerPort
+from holdfast.txn.cluster.peers.port import PeerPort
 
 _log = get_logger("tc.leader")
 

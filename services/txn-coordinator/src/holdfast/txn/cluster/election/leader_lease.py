@@ -11,7 +11,8 @@ would have to be a peer that followed both.
 from dataclasses import dataclass, replace
 
 from holdfast.txn.cluster.election.terms import NO_TERM, Term
-from holdfast.txn.cluster.errors import TcLeaseActive, TcTermStale
+from holdfast.txn.cluster.errors import TcLeaseActive
+from holdfast.txn.layer.errors import TcTermStale
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from holdfast.txn.cluster.election.timing import ElectionTiming
 from holdfast.txn.cluster.endpoints import plain_endpoints
 from holdfast.txn.cluster.errors import ClusterSyncFailed, ClusterUnavailable
 from holdfast.txn.cluster.membership.records import MEMBERS_MAX, MemberTable, Roster
-from holdfast.txn.cluster.peers import PeerAnswer, PeerPort, PeerUnreachable, Role
+from holdfast.txn.cluster.peers.port import PeerAnswer, PeerPort, PeerUnreachable, Role
 
 ANNOUNCE: Final = "/v1/tc/cluster/announce"
 LEAVE: Final = "/v1/tc/cluster/leave"

@@ -9,7 +9,7 @@ from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
 from holdfast.storage.errors import StorageError
 from holdfast.txn.cluster.errors import RmReplicationFailed, RmUnavailable
-from holdfast.txn.cluster.peers import PeerPort, PeerUnreachable, Role
+from holdfast.txn.cluster.peers.port import PeerPort, PeerUnreachable, Role
 from holdfast.txn.cluster.registry.records import Backend, RmTable
 
 REPLICATE: Final = "X-Lockd-TC-Replicate"

@@ -167,10 +167,10 @@ class DurableLockService(LockService):
             self._leave(session, keeps_leases=keeps_leases)
         for key in {holder.lock.name for holder in self.table.over(self.now_s())}:
             if not self._turns.is_busy(key):
-                self._do(key, self._settles(key))
+                self._do(key, self._expires_and_grants(key))
 
-    def _settles(self, key: bytes) -> Act:
-        return lambda now_s: self.table.settle(key, now_s)
+    def _expires_and_grants(self, key: bytes) -> Act:
+        return lambda now_s: self.table.expire_and_grant(key, now_s)
 
     async def collect(self) -> None:
         now_s = self.now_s()
@@ -197,7 +197,7 @@ class DurableLockService(LockService):
             name = name_of(event.key)
             if self._turns.is_busy(name):
                 self._turns.hear(name, event.revision)
-                self._do(name, self._settles(name))
+                self._do(name, self._expires_and_grants(name))
             elif self._journal.is_older(name, event.revision):
                 self._look_again(name)
 
@@ -213,4 +213,4 @@ class DurableLockService(LockService):
 
     def _look_again(self, key: bytes) -> None:
         self._journal.doubt(key)
-        self._do(key, self._settles(key))
+        self._do(key, self._expires_and_grants(key))

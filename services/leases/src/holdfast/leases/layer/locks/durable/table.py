@@ -80,7 +80,7 @@ class DurableTable(LockTable):
         holder.ttl_s, holder.ends_s = slot.ttl_s, slot.ends_at_ms / 1000
         self._put_back(holder)
 
-    def settle(self, name: bytes, now_s: float) -> None:
+    def expire_and_grant(self, name: bytes, now_s: float) -> None:
         """End the leases of a key that are over, and grant every free slot to the first waiters."""
         lock = self._locks.get(name)
         if lock is None:

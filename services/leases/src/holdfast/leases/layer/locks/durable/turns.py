@@ -132,7 +132,7 @@ class KeyTurns:
             try:
                 if steps is None:
                     is_loaded = await self._load(name)
-                    steps = self._run(requests, settles=is_loaded)
+                    steps = self._run(requests, is_loaded=is_loaded)
                     if not is_loaded and self._is_doubtful(requests):
                         steps.take_back()
                         steps = None
@@ -167,11 +167,11 @@ class KeyTurns:
             assert lock is not None, "a key whose holders change is known"
             await self._journal.record(lock)
 
-    def _run(self, requests: Sequence[Request], *, settles: bool = False) -> Steps:
+    def _run(self, requests: Sequence[Request], *, is_loaded: bool = False) -> Steps:
         steps = self._table.begin()
         now_s = self._now_s()
-        if settles:
-            self._table.settle(requests[0].key, now_s)
+        if is_loaded:
+            self._table.expire_and_grant(requests[0].key, now_s)
         for request in requests:
             request.run(now_s)
         return steps

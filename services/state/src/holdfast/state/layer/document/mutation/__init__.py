@@ -1,0 +1,1 @@
+"""Mutations of a document on the server."""

@@ -1,0 +1,1 @@
+"""Calls to other nodes of the cluster."""
