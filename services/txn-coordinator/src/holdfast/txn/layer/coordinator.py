@@ -5,6 +5,7 @@ from zlib import crc32
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock, end_ms
+from holdfast.common.ids import MarkedXids
 from holdfast.common.telemetry.metrics import Registry
 from holdfast.leases.layer.records import held_members
 from holdfast.storage.port import Transaction
@@ -46,6 +47,8 @@ class Coordinator:
         self._clock = clock or SteadyClock()
         self.metrics = metrics or TxnMetrics(Registry())
         self.backend_hash = backend_hash
+        self._minted = MarkedXids(backend_hash)
+        self.mint: Callable[[], str] = self._minted.new
         self._retention_s = retention_s
         self._record_ttl_s = record_ttl_s
         self._managers: list[ResourceManager] = []
@@ -138,6 +141,9 @@ class Coordinator:
         decided = record or marker
         if decided is not None and rules.state_of(decided) is not State.PENDING:
             raise TxnConflict(f"the transaction is decided: {decided.state}; begin another one")
+        if decided is None and self._minted.has(txn_id):
+            # Whoever was told this id was told so with a lease or a delivery on this store. Its end leaves no marker.
+            raise TxnConflict("the lease or delivery of this transaction has ended; begin another one")
         leased_ms = last_lease_ends_ms(tx, txn_id, held)
         ends_ms = (
             max(record.expires_at_ms, leased_ms) if record is not None else end_ms(now_ms, self._record_ttl_s)
