@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 from holdfast.storage.fetched import Fetched
 from holdfast.storage.known_ranges import ENTRY_BYTES
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import EMPTY, Batch, Record, Transaction
+from holdfast.storage.port import EMPTY, RANGE_LIMIT_MAX, Batch, Record, Transaction
 from holdfast.storage.postgres.feed import cache as cache_module
 from holdfast.storage.postgres.feed.cache import RecordCache
 from holdfast.storage.postgres.store import PostgresStore, open_postgres
@@ -49,16 +49,18 @@ class Program(NamedTuple):
     prefetched: list[bytes]
     points: list[bytes]
     bounds: tuple[bytes, bytes] | None
+    is_range_prefetched: bool
     refuses: int | None
     """Refuse if the number of records that were seen, modulo 2, is this."""
     puts: list[bytes]
     deletes: list[bytes]
 
     def run(self, tx: Transaction) -> list[Record | None]:
-        tx.prefetch(lambda: self.prefetched)
+        is_named = self.bounds is not None and self.is_range_prefetched
+        tx.prefetch(lambda: self.prefetched, lambda: [self.bounds] if self.bounds and is_named else [])
         seen: list[Record | None] = [tx.get(key) for key in self.points]
         if self.bounds is not None:
-            seen += tx.range(*self.bounds, limit=10, expected=True)
+            seen += tx.range(*self.bounds, limit=RANGE_LIMIT_MAX if is_named else 10, expected=True)
         if self.refuses is not None and sum(record is not None for record in seen) % 2 == self.refuses:
             raise Refused(seen)
         for key in self.puts:
@@ -73,6 +75,7 @@ programs = st.builds(
     prefetched=st.lists(keys, max_size=3, unique=True),
     points=st.lists(keys, max_size=3, unique=True),
     bounds=st.sampled_from([None, None, (b"b", b"d"), (b"b", b"d"), (b"a", b"c"), (b"d", b"f")]),
+    is_range_prefetched=st.booleans(),
     refuses=st.none() | st.integers(0, 1),
     puts=st.lists(keys, max_size=2, unique=True),
     deletes=st.lists(keys, max_size=1),
@@ -86,7 +89,7 @@ class ModelTransaction:
         self._model = model
         self.batch = Batch()
 
-    def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
+    def prefetch(self, keys: Callable[[], Sequence[bytes]], ranges: object = None) -> None:
         pass
 
     def get(self, key: bytes) -> Record | None:

@@ -15,7 +15,7 @@ from holdfast.storage.known_ranges import RangeCache
 from holdfast.storage.local import layout
 from holdfast.storage.local.engine import ClosedEngine, Engine, Prepared, Write
 from holdfast.storage.local.layout import RecordChange
-from holdfast.storage.port import EMPTY, RangeExpectation, Record, record_of
+from holdfast.storage.port import EMPTY, Bounds, RangeExpectation, Record, record_of
 
 RECENT_REVISIONS_MAX = 4096  # How far back a range expectation can be judged …
 RECENT_CHANGES_MAX = 1 << 16  # … and how many changes may be kept for it: a batch may have thousands.
@@ -289,7 +289,9 @@ class PendingBatches:
         ordered = sorted(records, reverse=reverse)[:limit] if staged else list(records)
         return [records[key] for key in ordered]
 
-    def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
+    def prefetch(
+        self, keys: Callable[[], Sequence[bytes]], ranges: Callable[[], Sequence[Bounds]] | None = None
+    ) -> None:
         """Everything is at hand."""
 
     def durable_range(

@@ -7,7 +7,7 @@ from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock, end_ms
 from holdfast.common.ids import MarkedXids
 from holdfast.common.telemetry.metrics import Registry
-from holdfast.leases.layer.records import held_members
+from holdfast.leases.layer.records import held_bounds, held_members
 from holdfast.storage.port import Transaction
 from holdfast.txn.layer import rules
 from holdfast.txn.layer.errors import TxnConflict
@@ -122,7 +122,7 @@ class Coordinator:
         return last_ms
 
     def admit(self, tx: Transaction, txn_id: str, joining: Sequence[Member], now_ms: int) -> None:
-        tx.prefetch(lambda: [RECORDS.key(txn_id), MARKERS.key(txn_id)])
+        _prefetch_known(tx, txn_id)
         held = held_members(tx, txn_id)
         check_room(held, len(joining))
         expires_at_ms = self._open_until_ms(tx, txn_id, held, now_ms)
@@ -177,6 +177,7 @@ class Coordinator:
 
     def known(self, tx: Transaction, txn_id: str, now_ms: int) -> tuple[TxnRecord | None, TxnMarker | None]:
         """What is recorded, with all members that hold a lease of the transaction; without both, its marker."""
+        _prefetch_known(tx, txn_id)
         record = RECORDS.get(tx, txn_id)
         held = held_members(tx, txn_id)
         if record is None and held:
@@ -266,6 +267,10 @@ class Coordinator:
         if self._retention_s:
             marker.expires_at_ms = end_ms(now_ms, self._retention_s)
             put_marker(tx, txn_id, marker)
+
+
+def _prefetch_known(tx: Transaction, txn_id: str) -> None:
+    tx.prefetch(lambda: [RECORDS.key(txn_id), MARKERS.key(txn_id)], lambda: [held_bounds(txn_id)])
 
 
 def _pause_ms(txn_id: str, tries: int) -> int:
