@@ -133,24 +133,57 @@ def copy_of(model: Model) -> Model:
     return copied
 
 
+class FeedLook:
+    """The feed of one store, which looks when it is told to. Its page may be held on its way, as of a moment ago."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        follower: Any = store._follower
+        self._look: Callable[[], Awaitable[None]] = follower._look
+        self._page: Callable[..., Awaitable[Any]] = follower._page
+        self._is_there = asyncio.Event()
+        self._may_land = asyncio.Event()
+        self._task: asyncio.Future[None] | None = None
+        follower._look = self._wait_for_the_machine
+        follower._page = self._held_page
+
+    async def _wait_for_the_machine(self) -> None:
+        pass
+
+    async def _held_page(self, *arguments: Any) -> Any:
+        page = await self._page(*arguments)
+        self._is_there.set()
+        await self._may_land.wait()
+        return page
+
+    @property
+    def is_begun(self) -> bool:
+        return self._task is not None
+
+    async def begin(self) -> None:
+        """Until the page has been read, or until all is done if there is no need of one."""
+        self._may_land.clear()
+        self._is_there.clear()
+        self._task = asyncio.ensure_future(self._look())
+        there = asyncio.ensure_future(self._is_there.wait())
+        await asyncio.wait((self._task, there), return_when=asyncio.FIRST_COMPLETED)
+        there.cancel()
+
+    async def finish(self) -> None:
+        self._may_land.set()
+        if self._task is not None:
+            task, self._task = self._task, None
+            await task
+
+
 class Pair:
     """Two stores that stay open for all walks; their feeds move when they are told to."""
 
     def __init__(self, runner: asyncio.Runner, opened: Sequence[PostgresStore]) -> None:
         self.runner = runner
         self.stores = opened
-        self._looks = [self._held(store) for store in opened]
+        self.looks = [FeedLook(store) for store in opened]
+        self.landed_late = 0
         self.faults = 0
-
-    def _held(self, store: PostgresStore) -> Callable[[], Awaitable[None]]:
-        follower: Any = store._follower
-        look = follower._look
-
-        async def waits_for_the_machine() -> None:
-            pass
-
-        follower._look = waits_for_the_machine
-        return cast(Callable[[], Awaitable[None]], look)
 
     def run(self, coroutine: Any) -> Any:
         return self.runner.run(coroutine)
@@ -161,10 +194,16 @@ class Pair:
         assert is_right, told
 
     def feed(self, number: int) -> None:
-        self.run(self._looks[number]())
+        """A look from its beginning to its end."""
+        look = self.looks[number]
+        self.run(look.finish())
+        self.run(look.begin())
+        self.run(look.finish())
 
     def reset(self) -> Model:
         """An empty store, of which both know everything."""
+        for look in self.looks:
+            self.run(look.finish())
         revision = self.run(self.stores[0].commit(Batch(deletes=set(KEYS))))
         for number, store in enumerate(self.stores):
             store._cache.lost()
@@ -181,6 +220,7 @@ class CacheMachine(RuleBasedStateMachine):
         super().__init__()
         self.pair = pair
         self.model = pair.reset()
+        self.begun_at = [0, 0]
 
     @rule(number=stores, program=programs)
     def transact(self, number: int, program: Program) -> None:
@@ -222,7 +262,31 @@ class CacheMachine(RuleBasedStateMachine):
         self.pair.feed(number)
 
     @rule(number=stores)
+    def a_look_of_the_feed_begins(self, number: int) -> None:
+        """What is committed before it ends, here or there, is not in its page."""
+        if not self.pair.looks[number].is_begun:
+            self.begun_at[number] = self.model.revision
+            self.pair.run(self.pair.looks[number].begin())
+
+    @precondition(lambda self: any(look.is_begun for look in self.pair.looks))
+    @rule(number=stores)
+    def a_look_of_the_feed_ends(self, number: int) -> None:
+        if self.pair.looks[number].is_begun:
+            self.pair.landed_late += self.model.revision > self.begun_at[number]
+            self.pair.run(self.pair.looks[number].finish())
+
+    @rule(number=stores, elsewhere=stores, program=programs)
+    def a_transaction_overtakes_a_page_of_the_feed(
+        self, number: int, elsewhere: int, program: Program
+    ) -> None:
+        self.a_look_of_the_feed_begins(number)
+        self.transact(elsewhere, program)
+        self.a_look_of_the_feed_ends(number)
+
+    @rule(number=stores)
     def the_feed_is_lost(self, number: int) -> None:
+        """A look of it failed."""
+        self.pair.run(self.pair.looks[number].finish())
         self.pair.stores[number]._cache.lost()
 
     @precondition(lambda self: self.model.revision > self.pair.stores[0].compacted_revision)
@@ -254,7 +318,9 @@ def walk(url: str, examples: int) -> dict[str, float]:
     with open_pair(url) as pair:
         _walk(pair, examples, Phase.explicit, Phase.generate, Phase.shrink)
         figures = [store.figures() for store in pair.stores]
-    return {name: sum(one[name] for one in figures) for name in figures[0]}
+    return {name: sum(one[name] for one in figures) for name in figures[0]} | {
+        "pages_landed_late": pair.landed_late
+    }
 
 
 def is_noticed(url: str) -> bool:
@@ -286,10 +352,10 @@ def guesses_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_two_stores_with_caches_behave_like_the_model(postgres_url: str) -> None:
-    figures = walk(postgres_url, 50)
+    figures = walk(postgres_url, 100)
 
     # The walk saw what it is for.
-    for name in ("cache_hits", "cache_misses", "cache_verified", "cache_conflicts"):
+    for name in ("cache_hits", "cache_misses", "cache_verified", "cache_conflicts", "pages_landed_late"):
         assert figures[name] > 10, name
 
 
