@@ -123,7 +123,7 @@ def check_a_life(cluster: TcProcesses, step: str, number: int, *, is_commit: boo
     cluster.agreed(cluster.nodes)
 
     for node, key in keys.items():
-        until(partial(is_recorded, node, txn_id, "commit" if is_commit else "rollback"))
-        until(partial(is_free, node, key))
+        until(partial(is_free, node, key))  # By the sweep: no client asks for the decision before.
         assert has(node, key, txn_id) is is_commit
+        until(partial(is_recorded, node, txn_id, "commit" if is_commit else "rollback"))
     assert waiting_messages(other) == before + is_commit
