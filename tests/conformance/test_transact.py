@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.storage.errors import TransactionContended
-from holdfast.storage.port import Batch, Store, Transaction, View
+from holdfast.storage.port import RANGE_LIMIT_MAX, Batch, Store, Transaction, View
 from tests.conformance.interleaving import Commit, after_first_fetch, batch_of, before_commits
 
 
@@ -236,13 +236,33 @@ async def test_what_is_prefetched_comes_in_one_round_trip(
     def work(tx: Transaction) -> None:
         nonlocal runs
         runs += 1
-        tx.prefetch(lambda: [b"a", b"b", b"c"])
+        tx.prefetch(lambda: [b"a", b"b", b"c"], lambda: [(b"a", b"b"), (b"c", None)])
         assert both(tx) == (b"1", b"1")
         assert tx.get(b"c") is None
+        for bounds, found in (((b"a", b"b"), [b"a"]), ((b"c", None), [])):
+            assert [one.key for one in tx.range(*bounds, limit=RANGE_LIMIT_MAX, expected=True)] == found
 
     await store.transact(work)
 
     assert runs == (2 if store.is_shared else 1)
+
+
+async def test_ranges_that_are_missed_at_once_are_right_in_every_direction_and_beyond_what_one_statement_takes(
+    store: Store,
+) -> None:
+    await store.commit(Batch(puts={b"%02d" % number: b"v" for number in range(40)}))
+
+    def read(tx: Transaction) -> None:
+        bounds = [(b"%02d" % number, b"%02d" % (number + 3)) for number in range(30)]
+        tx.prefetch(lambda: [b"00", b"99"], lambda: bounds)
+        for start, end in bounds:
+            found = [record.key for record in tx.range(start, end, limit=RANGE_LIMIT_MAX, expected=True)]
+            assert found == [b"%02d" % number for number in range(int(start), int(end))]
+        last = tx.range(b"30", None, limit=2, reverse=True, expected=True)
+        assert [record.key for record in last] == [b"39", b"38"]
+        assert tx.get(b"99") is None
+
+    await store.transact(read)
 
 
 async def test_who_follows_a_transaction_is_told_its_revision_once_and_only_of_the_attempt_that_commits(

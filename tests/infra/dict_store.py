@@ -53,5 +53,5 @@ class DictStore:
         )
         return [self.records[key] for key in keys[:limit]], self.revision
 
-    def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
+    def prefetch(self, keys: Callable[[], Sequence[bytes]], ranges: object = None) -> None:
         """Everything is at hand."""

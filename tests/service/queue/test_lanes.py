@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from holdfast.common.ids import new_xid
 from tests.system.leases.wire import WireClient, plane
 
 ID = {"X-Correlation-Id": "test-1"}
@@ -73,3 +74,23 @@ async def test_metrics_count_calls_messages_and_bytes(is_express: bool) -> None:
     assert "holdfast_queue_dequeue_bytes_total 5" in lines
     assert "holdfast_queue_in_flight 1" in lines
     assert "holdfast_queue_waiters 0" in lines
+
+
+async def test_what_a_transaction_sends_counts_when_it_is_stored_and_the_metric_says_so() -> None:
+    async with plane("mem://", is_express=True) as port:
+        wire = await WireClient.connect(port)
+        txn_id = new_xid()
+        sent = await wire.call(
+            "POST", "/v1/queue/enqueue", {**MULTIPART, "X-Txn-ID": txn_id}, MESSAGE % b"hello"
+        )
+        decision = b'{"txn_id":"%b","state":"rollback"}' % txn_id.encode()
+        decided = await wire.call("POST", "/v1/txn/decide", ID, decision)
+        lines = (await wire.call("GET", "/metrics")).body.decode().splitlines()
+        wire.close()
+
+    assert (sent.status, decided.status) == (200, 200), decided.body
+    assert "holdfast_queue_enqueue_messages_total 1" in lines
+    (help_line,) = [
+        line for line in lines if line.startswith("# HELP holdfast_queue_enqueue_messages_total ")
+    ]
+    assert help_line.endswith("Those staged in a transaction count at once, also if it is rolled back.")

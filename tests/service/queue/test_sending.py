@@ -13,6 +13,7 @@ from holdfast.queue.layer.message.records import MESSAGES, SENT
 from holdfast.queue.layer.message.types import DequeueOrder, EnqueueOrder, Policy, QueueAddress
 from holdfast.state.layer.document.staging import Expectation
 from holdfast.storage.port import Store
+from holdfast.txn.layer.coordinator import Coordinator
 from holdfast.txn.layer.decisions import Decisions
 from holdfast.txn.layer.errors import TxnConflict
 from holdfast.txn.layer.port import MEMBERS_MAX, Decision, Member, TooManyParticipants
@@ -271,6 +272,46 @@ async def test_an_enqueue_into_a_decided_transaction_is_refused(queue: Queue, st
         await queue.enqueue(b"late", txn_id=txn_id)
 
     assert not await queue.store.range(*SENT.bounds(), limit=10)
+
+
+@pytest.mark.parametrize("decision", list(Decision))
+async def test_an_enqueue_under_the_id_of_a_lease_that_ended_is_refused(
+    queue: Queue, decision: Decision
+) -> None:
+    grant = await acquire(queue)
+    await release(queue, grant, decision)
+
+    with pytest.raises(TxnConflict):
+        await queue.enqueue(txn_id=grant.txn_id)
+
+    assert await is_nothing_there(queue)
+
+
+async def test_an_enqueue_under_the_id_of_a_delivery_that_ended_is_refused(queue: Queue) -> None:
+    await queue.enqueue()
+    nacked = await queue.dequeue()
+    await queue.nack(nacked)
+    with pytest.raises(TxnConflict):
+        await queue.enqueue(txn_id=nacked.txn_id)
+    acked = await queue.dequeue()
+    await queue.ack(acked)
+
+    with pytest.raises(TxnConflict):
+        await queue.enqueue(txn_id=acked.txn_id)
+
+    assert await is_nothing_there(queue)
+
+
+async def test_an_id_that_another_plane_minted_opens_a_transaction_as_one_of_the_client_does(
+    queue: Queue,
+) -> None:
+    elsewhere = Coordinator(queue.steady, backend_hash="another store").mint()
+
+    sent = await queue.enqueue(txn_id=elsewhere)
+
+    assert sent.txn_id == elsewhere
+    assert await decisions_of(queue).decide(elsewhere, Ask(State.COMMIT)) is State.COMMIT
+    await queue.ack(await queue.dequeue())
 
 
 async def test_an_enqueue_into_a_transaction_whose_time_is_over_is_refused(queue: Queue) -> None:

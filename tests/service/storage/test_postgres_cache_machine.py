@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 from holdfast.storage.fetched import Fetched
 from holdfast.storage.known_ranges import ENTRY_BYTES
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import EMPTY, Batch, Record, Transaction
+from holdfast.storage.port import EMPTY, RANGE_LIMIT_MAX, Batch, Record, Transaction
 from holdfast.storage.postgres.feed import cache as cache_module
 from holdfast.storage.postgres.feed.cache import RecordCache
 from holdfast.storage.postgres.store import PostgresStore, open_postgres
@@ -49,16 +49,18 @@ class Program(NamedTuple):
     prefetched: list[bytes]
     points: list[bytes]
     bounds: tuple[bytes, bytes] | None
+    is_range_prefetched: bool
     refuses: int | None
     """Refuse if the number of records that were seen, modulo 2, is this."""
     puts: list[bytes]
     deletes: list[bytes]
 
     def run(self, tx: Transaction) -> list[Record | None]:
-        tx.prefetch(lambda: self.prefetched)
+        is_named = self.bounds is not None and self.is_range_prefetched
+        tx.prefetch(lambda: self.prefetched, lambda: [self.bounds] if self.bounds and is_named else [])
         seen: list[Record | None] = [tx.get(key) for key in self.points]
         if self.bounds is not None:
-            seen += tx.range(*self.bounds, limit=10, expected=True)
+            seen += tx.range(*self.bounds, limit=RANGE_LIMIT_MAX if is_named else 10, expected=True)
         if self.refuses is not None and sum(record is not None for record in seen) % 2 == self.refuses:
             raise Refused(seen)
         for key in self.puts:
@@ -73,6 +75,7 @@ programs = st.builds(
     prefetched=st.lists(keys, max_size=3, unique=True),
     points=st.lists(keys, max_size=3, unique=True),
     bounds=st.sampled_from([None, None, (b"b", b"d"), (b"b", b"d"), (b"a", b"c"), (b"d", b"f")]),
+    is_range_prefetched=st.booleans(),
     refuses=st.none() | st.integers(0, 1),
     puts=st.lists(keys, max_size=2, unique=True),
     deletes=st.lists(keys, max_size=1),
@@ -86,7 +89,7 @@ class ModelTransaction:
         self._model = model
         self.batch = Batch()
 
-    def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
+    def prefetch(self, keys: Callable[[], Sequence[bytes]], ranges: object = None) -> None:
         pass
 
     def get(self, key: bytes) -> Record | None:
@@ -130,24 +133,57 @@ def copy_of(model: Model) -> Model:
     return copied
 
 
+class FeedLook:
+    """The feed of one store, which looks when it is told to. Its page may be held on its way, as of a moment ago."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        follower: Any = store._follower
+        self._look: Callable[[], Awaitable[None]] = follower._look
+        self._page: Callable[..., Awaitable[Any]] = follower._page
+        self._is_there = asyncio.Event()
+        self._may_land = asyncio.Event()
+        self._task: asyncio.Future[None] | None = None
+        follower._look = self._wait_for_the_machine
+        follower._page = self._held_page
+
+    async def _wait_for_the_machine(self) -> None:
+        pass
+
+    async def _held_page(self, *arguments: Any) -> Any:
+        page = await self._page(*arguments)
+        self._is_there.set()
+        await self._may_land.wait()
+        return page
+
+    @property
+    def is_begun(self) -> bool:
+        return self._task is not None
+
+    async def begin(self) -> None:
+        """Until the page has been read, or until all is done if there is no need of one."""
+        self._may_land.clear()
+        self._is_there.clear()
+        self._task = asyncio.ensure_future(self._look())
+        there = asyncio.ensure_future(self._is_there.wait())
+        await asyncio.wait((self._task, there), return_when=asyncio.FIRST_COMPLETED)
+        there.cancel()
+
+    async def finish(self) -> None:
+        self._may_land.set()
+        if self._task is not None:
+            task, self._task = self._task, None
+            await task
+
+
 class Pair:
     """Two stores that stay open for all walks; their feeds move when they are told to."""
 
     def __init__(self, runner: asyncio.Runner, opened: Sequence[PostgresStore]) -> None:
         self.runner = runner
         self.stores = opened
-        self._looks = [self._held(store) for store in opened]
+        self.looks = [FeedLook(store) for store in opened]
+        self.landed_late = 0
         self.faults = 0
-
-    def _held(self, store: PostgresStore) -> Callable[[], Awaitable[None]]:
-        follower: Any = store._follower
-        look = follower._look
-
-        async def waits_for_the_machine() -> None:
-            pass
-
-        follower._look = waits_for_the_machine
-        return cast(Callable[[], Awaitable[None]], look)
 
     def run(self, coroutine: Any) -> Any:
         return self.runner.run(coroutine)
@@ -158,10 +194,16 @@ class Pair:
         assert is_right, told
 
     def feed(self, number: int) -> None:
-        self.run(self._looks[number]())
+        """A look from its beginning to its end."""
+        look = self.looks[number]
+        self.run(look.finish())
+        self.run(look.begin())
+        self.run(look.finish())
 
     def reset(self) -> Model:
         """An empty store, of which both know everything."""
+        for look in self.looks:
+            self.run(look.finish())
         revision = self.run(self.stores[0].commit(Batch(deletes=set(KEYS))))
         for number, store in enumerate(self.stores):
             store._cache.lost()
@@ -178,6 +220,7 @@ class CacheMachine(RuleBasedStateMachine):
         super().__init__()
         self.pair = pair
         self.model = pair.reset()
+        self.begun_at = [0, 0]
 
     @rule(number=stores, program=programs)
     def transact(self, number: int, program: Program) -> None:
@@ -219,7 +262,31 @@ class CacheMachine(RuleBasedStateMachine):
         self.pair.feed(number)
 
     @rule(number=stores)
+    def a_look_of_the_feed_begins(self, number: int) -> None:
+        """What is committed before it ends, here or there, is not in its page."""
+        if not self.pair.looks[number].is_begun:
+            self.begun_at[number] = self.model.revision
+            self.pair.run(self.pair.looks[number].begin())
+
+    @precondition(lambda self: any(look.is_begun for look in self.pair.looks))
+    @rule(number=stores)
+    def a_look_of_the_feed_ends(self, number: int) -> None:
+        if self.pair.looks[number].is_begun:
+            self.pair.landed_late += self.model.revision > self.begun_at[number]
+            self.pair.run(self.pair.looks[number].finish())
+
+    @rule(number=stores, elsewhere=stores, program=programs)
+    def a_transaction_overtakes_a_page_of_the_feed(
+        self, number: int, elsewhere: int, program: Program
+    ) -> None:
+        self.a_look_of_the_feed_begins(number)
+        self.transact(elsewhere, program)
+        self.a_look_of_the_feed_ends(number)
+
+    @rule(number=stores)
     def the_feed_is_lost(self, number: int) -> None:
+        """A look of it failed."""
+        self.pair.run(self.pair.looks[number].finish())
         self.pair.stores[number]._cache.lost()
 
     @precondition(lambda self: self.model.revision > self.pair.stores[0].compacted_revision)
@@ -251,7 +318,9 @@ def walk(url: str, examples: int) -> dict[str, float]:
     with open_pair(url) as pair:
         _walk(pair, examples, Phase.explicit, Phase.generate, Phase.shrink)
         figures = [store.figures() for store in pair.stores]
-    return {name: sum(one[name] for one in figures) for name in figures[0]}
+    return {name: sum(one[name] for one in figures) for name in figures[0]} | {
+        "pages_landed_late": pair.landed_late
+    }
 
 
 def is_noticed(url: str) -> bool:
@@ -283,10 +352,10 @@ def guesses_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_two_stores_with_caches_behave_like_the_model(postgres_url: str) -> None:
-    figures = walk(postgres_url, 50)
+    figures = walk(postgres_url, 100)
 
     # The walk saw what it is for.
-    for name in ("cache_hits", "cache_misses", "cache_verified", "cache_conflicts"):
+    for name in ("cache_hits", "cache_misses", "cache_verified", "cache_conflicts", "pages_landed_late"):
         assert figures[name] > 10, name
 
 

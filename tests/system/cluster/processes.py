@@ -3,8 +3,9 @@
 import json
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tests.infra.program import free_port
 from tests.service.common.certificates import Authority
 from tests.service.txn.tc_node import Certificates
 from tests.system.cli import Server, holdfast, serving
+from tests.system.tools import armed_program
 
 AGREED_WITHIN_S = 60
 
@@ -41,10 +43,32 @@ class TcProcess:
             "join": ",".join(join),
             "tc-leader-ttl": "1s",
             "tc-fixed-quorum": str(len(join)),
+            "txn-replay-interval": "1s",
         }
         words = [word for name, value in flags.items() for word in (f"--{name}", value)]
         switches = ("--tc-allow-default-ca", "--disable-storage-encryption")
-        self._server = self._stack.enter_context(serving(self.home, *words, *switches))
+        program = (sys.executable, armed_program.__file__, "serve")
+        self._server = self._stack.enter_context(serving(self.home, *program, *words, *switches))
+
+    def arm(self, failpoints: str) -> None:
+        """From now on it meets them."""
+        path = self.home / armed_program.FAILPOINTS
+        path.write_text(failpoints)
+        self.send(signal.SIGUSR1)
+        self._wait(lambda: not path.exists(), "its failpoints are not armed")
+
+    def died(self) -> None:
+        """Return when it has killed itself."""
+        assert self._server is not None
+        process = self._server.process
+        self._wait(lambda: process.poll() == -signal.SIGKILL, "it is still there")
+        self._stack.close()
+
+    def _wait(self, condition: Callable[[], bool], told: str) -> None:
+        ends_at_s = time.monotonic() + AGREED_WITHIN_S
+        while not condition():
+            assert time.monotonic() < ends_at_s, told
+            time.sleep(0.02)
 
     def send(self, number: int) -> None:
         assert self._server is not None
@@ -57,10 +81,20 @@ class TcProcess:
     def close(self) -> None:
         self._stack.close()
 
-    def ask(self, path: str, body: object = None) -> httpx.Response:
-        context = self.certificates.contexts["client"]
-        with httpx.Client(verify=context, trust_env=False, timeout=5) as client:
-            return client.request("GET" if body is None else "POST", f"{self.url}{path}", json=body)
+    def ask(
+        self,
+        path: str,
+        body: object = None,
+        *,
+        as_: str = "client",
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+    ) -> httpx.Response:
+        method = "GET" if body is None and content is None else "POST"
+        with httpx.Client(
+            verify=self.certificates.contexts[as_], trust_env=False, timeout=20, headers=headers
+        ) as client:
+            return client.request(method, f"{self.url}{path}", json=body, content=content)
 
     def leader(self) -> dict[str, Any]:
         """What it says; nothing if it can't."""

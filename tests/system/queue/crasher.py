@@ -6,13 +6,21 @@ from typing import Final, NamedTuple
 
 from holdfast.common import failpoint
 from holdfast.common.ids import new_xid
+from holdfast.leases.layer.grant import AcquireParams, Claim
+from holdfast.state.layer.document.staging import Expectation
 from holdfast.storage.disk.store import open_disk
 from holdfast.storage.options import StoreOptions
+from holdfast.txn.layer.port import Decision, Member
 from tests.service.queue.words import Queue
 from tests.system.leases.crasher import Ledger
 
 VISIBILITY_S: Final = 30
 OPERATIONS: Final = ("enqueue", "claim", "ack", "nack", "dlq")
+JOURNAL_STEPS: Final = ("journal.write", "journal.sync", "journal.synced")
+SENDING_STEPS: Final = ("queue.enqueue.commit", *JOURNAL_STEPS, "queue.enqueue.answer")
+RELEASING_STEPS: Final = ("release.commit", *JOURNAL_STEPS, "release.answer")
+KEY: Final = Member("default", "account")
+DOCUMENT: Final = b'{"n":1}'
 STEPS: Final = ("commit", "journal.write", "journal.sync", "journal.synced", "answer")
 
 
@@ -64,3 +72,36 @@ async def _cycle(queue: Queue, ledger: Ledger, job: Job) -> None:
 def _arm(job: Job, operation: str) -> None:
     if job.operation == operation:
         failpoint.arm(f"{job.failpoint}:crash")
+
+
+class SentJob(NamedTuple):
+    """One life of a process that sends a message inside a transaction: it dies at this step of enqueue or of its end."""
+
+    folder: str
+    ledger: str
+    payload: bytes
+    decision: Decision
+    step: str
+    is_of_enqueue: bool
+
+
+def send(job: SentJob) -> None:
+    asyncio.run(_sending(job))
+
+
+async def _sending(job: SentJob) -> None:
+    ledger = Ledger(job.ledger)
+    async with open_disk(Path(job.folder), StoreOptions()) as store:
+        queue = Queue(store, has_own_clock=False)
+        async with queue.service.running():
+            grant = await queue.leases.acquire(AcquireParams(KEY, "worker", VISIBILITY_S, 0.0, ""))
+            claim = Claim(grant.lease_id, grant.fencing_token, grant.txn_id)
+            content = await queue.state.content_of(KEY, DOCUMENT)
+            await queue.state.update(KEY, claim, content, Expectation())
+            ledger.write("acquired", claim=claim)
+            if job.is_of_enqueue:
+                failpoint.arm(f"{job.step}:crash")
+            message = await queue.enqueue(job.payload, txn_id=grant.txn_id)
+            ledger.write("enqueued", id=message.message_id)
+            failpoint.arm(f"{job.step}:crash")
+            await queue.leases.release(KEY, claim, job.decision)

@@ -9,16 +9,28 @@ from typing import Any
 import pytest
 
 from holdfast.common.clock import FakeClock
-from holdfast.leases.layer.records import held_range
+from holdfast.leases.layer.grant import Claim
+from holdfast.leases.layer.records import held_members, held_range
 from holdfast.queue.layer.errors import MessageLeaseMismatch, MessageNotFound, NoMessages
-from holdfast.queue.layer.message.records import DEAD, MESSAGES, READY, TAKEN
+from holdfast.queue.layer.message.records import DEAD, MESSAGES, READY, SENT, TAKEN
 from holdfast.queue.layer.message.types import LeaseClaim
 from holdfast.storage.disk.store import open_disk
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Store
+from holdfast.txn.layer.port import Decision, Member
 from tests.service.queue.words import ORDERS, Queue
 from tests.system.queue import crasher as queue_crasher
-from tests.system.queue.crasher import OPERATIONS, STEPS, VISIBILITY_S, Job
+from tests.system.queue.crasher import (
+    DOCUMENT,
+    KEY,
+    OPERATIONS,
+    RELEASING_STEPS,
+    SENDING_STEPS,
+    STEPS,
+    VISIBILITY_S,
+    Job,
+    SentJob,
+)
 
 KILLS_BRIEF, KILLS = 1, 20
 ROWS_MAX = 1000
@@ -40,13 +52,19 @@ class Life:
         return message_id
 
     @property
+    def lease(self) -> Claim:
+        """Of the key that a message is sent with."""
+        return Claim(*self._told["acquired"]["claim"])
+
+    @property
     def claim(self) -> LeaseClaim:
         told = self._told["claimed"]
         return LeaseClaim(ORDERS, self.message_id, told["lease_id"], told["token"])
 
 
-def lived(processes: ForkServerContext, job: Job) -> Life:
-    process = processes.Process(target=queue_crasher.run, args=(job,))
+def lived(processes: ForkServerContext, job: Job | SentJob) -> Life:
+    run = queue_crasher.run if isinstance(job, Job) else queue_crasher.send
+    process = processes.Process(target=run, args=(job,))
     process.start()
     process.join(60)
     assert process.exitcode == -9, job
@@ -90,7 +108,7 @@ async def check(job: Job, life: Life) -> None:
         (await Places.read(store)).check()
 
 
-async def drain(queue: Queue, job: Job, *, count_max: int) -> list[int]:
+async def drain(queue: Queue, job: Job | SentJob, *, count_max: int) -> list[int]:
     """Ack all there is, now or when its lease is over; returns how often each was delivered."""
     attempts: list[int] = []
     for _ in range(2):
@@ -149,3 +167,56 @@ async def test_each_message_is_in_one_place_and_what_was_told_holds_after_a_kill
             is_joined=is_joined,
         )
         await check(job, lived(processes, job))
+
+
+async def check_sent(job: SentJob, life: Life) -> None:
+    """Message and document come together or not at all, and what was told holds."""
+    async with open_disk(Path(job.folder), StoreOptions()) as store:
+        queue = Queue(store, clock=FakeClock(wall_s=time.time()))
+        async with queue.service.running():
+            ready = (await Places.read(store)).ready
+            staged = {str(row.parts[-1]) for row in await SENT.fetch_range(store, limit=ROWS_MAX)}
+            assert not ready or await is_published(queue)
+            assert not (ready and staged)
+            if life.has("enqueued"):
+                assert bool(ready) is await is_published(queue)
+                is_rolled_back = job.decision is Decision.ROLLBACK and not await held_members_of(queue, life)
+                assert (staged | ready) == (set() if is_rolled_back else {life.message_id})
+            # The client tries again, and is told what it was.
+            await queue.leases.release(KEY, life.lease, job.decision)
+            is_committed = job.decision is Decision.COMMIT
+            assert await is_published(queue) is is_committed
+            sent = await drain(queue, job, count_max=1)
+            assert bool(sent) is (is_committed and bool(ready | staged))
+        assert await SENT.fetch_range(store, limit=1) == []
+        assert await MESSAGES.fetch_range(store, *ORDERS, limit=1) == []
+        assert await store.range(*held_range(), limit=1) == []
+
+
+async def is_published(queue: Queue) -> bool:
+    content = (await queue.state.get_public(KEY)).content
+    return content is not None and content.inline == DOCUMENT
+
+
+async def held_members_of(queue: Queue, life: Life) -> list[Member]:
+    return await queue.store.transact(lambda tx: held_members(tx, life.lease.txn_id or ""))
+
+
+@pytest.mark.parametrize("kills", [KILLS_BRIEF, pytest.param(KILLS, marks=pytest.mark.long)])
+@pytest.mark.parametrize("decision", list(Decision))
+async def test_a_message_sent_inside_a_transaction_comes_with_its_commit_or_not_at_all_after_a_kill(
+    tmp_path: Path, processes: ForkServerContext, decision: Decision, kills: int
+) -> None:
+    steps = [(step, True) for step in SENDING_STEPS] + [(step, False) for step in RELEASING_STEPS]
+    for number, (step, is_of_enqueue) in enumerate(one for one in steps for _ in range(kills)):
+        job = SentJob(
+            folder=str(tmp_path / f"store-{number}"),
+            ledger=str(tmp_path / f"ledger-{number}"),
+            payload=b"follows",
+            decision=decision,
+            step=step,
+            is_of_enqueue=is_of_enqueue,
+        )
+        life = lived(processes, job)
+        assert life.has("enqueued") is not is_of_enqueue
+        await check_sent(job, life)

@@ -3,6 +3,7 @@
 import base64
 import itertools
 import os
+import random
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast.common.clock import FakeClock
-from holdfast.common.ids import SNOWFLAKE_EPOCH_MS, Snowflake, is_xid, new_xid, uuid7
+from holdfast.common.ids import SNOWFLAKE_EPOCH_MS, MarkedXids, Snowflake, is_xid, new_xid, uuid7
 
 
 def decode_xid(text: str) -> bytes:
@@ -38,6 +39,41 @@ def test_the_xid_counter_grows_by_one_and_wraps() -> None:
     counters = [int.from_bytes(decode_xid(new_xid())[9:], "big") for _ in range(100)]
 
     assert all((after - before) % 2**24 == 1 for before, after in itertools.pairwise(counters))
+
+
+def test_a_marked_xid_is_known_wherever_the_same_name_is() -> None:
+    before = int(time.time())
+
+    minted = [MarkedXids("a store").new() for _ in range(100)]
+
+    assert all(is_xid(text) for text in minted)
+    assert all(before <= int.from_bytes(decode_xid(text)[:4], "big") <= int(time.time()) for text in minted)
+    assert all(MarkedXids("a store").has(text) for text in minted)
+    assert not any(MarkedXids("another store").has(text) for text in minted)
+
+
+def test_an_xid_that_bears_no_mark_is_not_taken_for_one_that_does() -> None:
+    random_bytes = random.Random(13).randbytes
+    machine = random_bytes(5)  # As a client mints its ids: all of them bear its machine and its process.
+    foreign = [random_bytes(4) + machine + random_bytes(3) for _ in range(5_000)]
+    foreign += [random_bytes(12) for _ in range(5_000)]
+
+    marked = MarkedXids("a store")
+
+    assert not any(marked.has(base64.b32hexencode(raw).decode().rstrip("=").lower()) for raw in foreign)
+    assert not marked.has(new_xid())
+
+
+def test_marked_and_other_xids_of_many_threads_are_all_different() -> None:
+    marked = MarkedXids("a store")
+
+    def make(count: int) -> list[str]:
+        return [one for _ in range(count) for one in (marked.new(), new_xid())]
+
+    with ThreadPoolExecutor(8) as pool:
+        batches = list(pool.map(make, [1000] * 8))
+
+    assert len({text for batch in batches for text in batch}) == 16_000
 
 
 def test_xids_of_many_threads_are_all_different() -> None:

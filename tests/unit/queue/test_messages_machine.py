@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from holdfast.common.clock import FakeClock, SteadyClock, end_ms
-from holdfast.common.ids import new_xid, uuid7
+from holdfast.common.ids import MarkedXids, new_xid, uuid7
 from holdfast.leases.layer.records import HELD, held_members, held_range
 from holdfast.queue.layer.delivery import enlistment, freeing
 from holdfast.queue.layer.delivery import rules as delivery_rules
@@ -130,6 +130,7 @@ class MessagesMachine(RuleBasedStateMachine):
         self.messages: dict[str, Modelled] = {}
         self.records: dict[str, int] = {}  # When transactions end that send messages.
         self.decided: set[str] = set()
+        self.minted: list[str] = []
         self.txn_ids = [new_xid() for _ in range(3)]
 
     @property
@@ -196,24 +197,27 @@ class MessagesMachine(RuleBasedStateMachine):
             message_id, max_attempts, delay_s, "ready", rules.visible_from_ms(delay_s, self.now_ms)
         )
 
-    @rule(pick=picks, delay_s=st.integers(0, 5), of_delivery=st.booleans())
-    def send(self, pick: int, delay_s: int, of_delivery: bool) -> None:
+    @rule(pick=picks, delay_s=st.integers(0, 5), of_delivery=st.booleans(), is_late=st.booleans())
+    def send(self, pick: int, delay_s: int, of_delivery: bool, is_late: bool = False) -> None:
         delivery = self.taken(pick) if of_delivery else None
         txn_id = delivery.txn_id if delivery is not None else self.txn_ids[pick % len(self.txn_ids)]
+        if is_late and self.minted:
+            txn_id = self.minted[-1 - pick % len(self.minted)]
         order = EnqueueOrder(ORDERS, "c", delay_s, max_attempts=2)
         message, state = new_message(order, NOTHING, QueuePolicy(), LIMITS, self.now_ms)
         new = NewStaged(ORDERS, uuid7(), message, StagedMessage(state=state, delay_s=delay_s))
         is_known = bool(self.listed(txn_id)) or txn_id in self.records
         leased_ms = self.leased_until_ms(txn_id)
+        is_over = not is_known and (txn_id in self.decided or txn_id in self.minted)
         fresh_ms = end_ms(self.now_ms, RECORD_TTL_S_DEFAULT)
         ends_ms = max(self.records.get(txn_id, 0), leased_ms) if is_known else fresh_ms
         try:
             self.run(lambda tx: staging.stage(tx, txn_id, [new], 1000, self.now_ms, self.coordinator))
         except TxnConflict:
-            assert ends_ms <= self.now_ms or (not is_known and txn_id in self.decided)
+            assert ends_ms <= self.now_ms or is_over
             return
         assert ends_ms > self.now_ms
-        assert is_known or txn_id not in self.decided
+        assert not is_over
         self.keep(txn_id, leased_ms)
         self.records[txn_id] = ends_ms if leased_ms > self.now_ms else max(ends_ms, fresh_ms)
         self.messages[new.message_id] = Modelled(
@@ -235,7 +239,9 @@ class MessagesMachine(RuleBasedStateMachine):
         if found is None or expected is None:
             return
         order = DequeueOrder(ORDERS, "worker", txn_id=named)
-        ids = Ids(new_xid(), named or new_xid())
+        ids = Ids(new_xid(), named or self.coordinator.mint())
+        if not named:
+            self.minted.append(ids.txn_id)
         _, state = self.run(
             lambda tx: delivery_rules.claim(
                 tx, ORDERS, found, order, ids, visibility_s, self.now_ms, self.binding
@@ -519,6 +525,8 @@ def walk() -> None:
         lambda: machine.send(0, 0, True),
         lambda: machine.nack(0, 0, NackIntent.DEFER, False),
         lambda: machine.claim(10, None, False),
+        lambda: machine.ack(0, ""),
+        lambda: machine.send(0, 0, False, is_late=True),
     ]
     for step in steps:
         step()
@@ -567,8 +575,22 @@ def _ack_leaves_the_transaction_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TransactionBinding, "decide", _does_nothing)
 
 
+def _minted_ids_are_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def has(_: MarkedXids, __: str) -> bool:
+        return False
+
+    monkeypatch.setattr(MarkedXids, "has", has)
+
+
 @pytest.mark.parametrize(
-    "mutant", [_visible_early, _kept_by_rollback, _token_stays, _ack_leaves_the_transaction_alone]
+    "mutant",
+    [
+        _visible_early,
+        _kept_by_rollback,
+        _token_stays,
+        _ack_leaves_the_transaction_alone,
+        _minted_ids_are_like_others,
+    ],
 )
 def test_a_rule_that_is_wrong_is_noticed(
     monkeypatch: pytest.MonkeyPatch, mutant: Callable[[pytest.MonkeyPatch], None]

@@ -165,6 +165,25 @@ async def test_a_decision_by_name_ends_it_and_nothing_is_sent_afterwards(wire: W
         assert await is_empty(wire)
 
 
+async def test_an_id_that_the_plane_minted_sends_nothing_after_its_lease_or_delivery_has_ended(
+    wire: Wire,
+) -> None:
+    lease = await wire.acquire("account")
+    assert (await wire.release(lease)).status_code == 200
+    await enqueue(wire, "orders", b"first")
+    taken = await dequeue(wire, "orders")
+    assert (await wire.post("/v1/queue/ack", taken.resolve())).status_code == 200
+
+    for txn_id in (lease.txn_id, taken.message["txn_id"]):
+        late = await wire.post(
+            "/v1/queue/enqueue", message_body(b"late", queue="orders", txn_id=txn_id), MULTIPART
+        )
+
+        assert refusal(late) == (409, "txn_conflict")
+        assert "has ended" in late.json()["detail"]
+    assert await is_empty(wire)
+
+
 async def test_what_nobody_decides_on_ends_after_the_default_ttl(wire: Wire) -> None:
     txn_id = new_xid()
     await enqueue(wire, "orders", txn_id=txn_id)

@@ -22,6 +22,9 @@ _XID = re.compile(
     "[0-9a-v]{19}[0g]"
 )  # 96 bits end one bit into the last character: 0 or 1 followed by zeros.
 
+_MARK_BITS: Final = 20
+_MARK_MAX: Final = (1 << _MARK_BITS) - 1
+
 
 @cache
 def _machine_id() -> int:
@@ -38,18 +41,29 @@ class _XidSource:
     """What an xid is made of besides the time; made anew in a forked child, where the pid is another."""
 
     def __init__(self) -> None:
-        self._fixed = _machine_id() << 40 | (os.getpid() & 0xFFFF) << 24
-        self.rest = (self._fixed << 4) & 0x3FFF_FFFF
+        self._maker = _machine_id() << 16 | os.getpid() & 0xFFFF
+        self.rest = _rest_of(self._maker)
         """What the last three pairs have besides the counter."""
         self.head: tuple[int, str] = -1, ""
         """The pairs before those, and their second: they are the same for all ids of one."""
         self.counter = itertools.count(
             int.from_bytes(os.urandom(3), "big")
         )  # next() is atomic between threads.
+        self.process = int.from_bytes(os.urandom(3), "big") & _MARK_MAX
+        """What a marked xid has of its process instead of machine and pid."""
 
     def head_of(self, second: int) -> str:
-        bits = (second << 64 | self._fixed) << 4
-        return "".join(_PAIRS[bits >> shift & 1023] for shift in range(90, 20, -10))
+        return _head_of(second, self._maker)
+
+
+def _head_of(second: int, maker: int) -> str:
+    """The first seven pairs: all but the lowest bits of the maker, and the counter."""
+    bits = (second << 64 | maker << 24) << 4
+    return "".join(_PAIRS[bits >> shift & 1023] for shift in range(90, 20, -10))
+
+
+def _rest_of(maker: int) -> int:
+    return (maker << 28) & 0x3FFF_FFFF
 
 
 class _Uuid7Source:
@@ -99,6 +113,39 @@ def new_xid() -> str:
         source.rest | (next(source.counter) & 0xFF_FFFF) << 4
     )  # 96 bits are padded to the 100 of twenty characters.
     return head[1] + _PAIRS[rest >> 20] + _PAIRS[rest >> 10 & 1023] + _PAIRS[rest & 1023]
+
+
+class MarkedXids:
+    """Xids that all who know a name tell from all others, of those of their own clients too.
+
+    In place of machine and pid they bear 20 bits of the process and 20 that follow from the name, the process and the
+    second. So an id that was made elsewhere bears a mark by chance once in a million, and not again in the next second.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._key = hashlib.blake2b(name.encode(), digest_size=32).digest()
+        self._head: tuple[_XidSource | None, int, str, int] = None, -1, "", 0
+
+    def new(self) -> str:
+        source = _xids
+        second = int(time.time()) & 0xFFFF_FFFF
+        made_by, made_at, head, rest = self._head
+        if made_at != second or made_by is not source:
+            maker = self._mark(second, source.process) << _MARK_BITS | source.process
+            head, rest = _head_of(second, maker), _rest_of(maker)
+            self._head = source, second, head, rest
+        rest |= (next(source.counter) & 0xFF_FFFF) << 4
+        return head + _PAIRS[rest >> 20] + _PAIRS[rest >> 10 & 1023] + _PAIRS[rest & 1023]
+
+    def has(self, xid: str) -> bool:
+        """Whether this xid was made under the name."""
+        bits = int(xid, 32) >> 4
+        maker = bits >> 24
+        return maker >> _MARK_BITS & _MARK_MAX == self._mark(bits >> 64, maker & _MARK_MAX)
+
+    def _mark(self, second: int, process: int) -> int:
+        digest = hashlib.blake2b(b"%d %d" % (second, process), digest_size=3, key=self._key).digest()
+        return int.from_bytes(digest, "big") & _MARK_MAX
 
 
 def is_xid(text: str) -> bool:

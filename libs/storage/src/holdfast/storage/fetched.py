@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from holdfast.storage.errors import Conflict
-from holdfast.storage.port import ABSENT, EMPTY, NO_STAMP, Record
+from holdfast.storage.port import ABSENT, EMPTY, NO_STAMP, RANGE_LIMIT_MAX, Bounds, Record
 
 _CACHED = 0  # In the place of a statement's number: nothing was fetched.
 
@@ -28,6 +28,9 @@ class Missing(Exception):
         super().__init__(f"{len(keys)} keys and {len(ranges)} ranges are not fetched yet")
         self.keys = keys
         self.ranges = ranges
+
+
+_NO_RANGES: Mapping[RangeRead, list[Record]] = MappingProxyType({})
 
 
 class CachedRecord(Protocol):
@@ -60,7 +63,17 @@ class Fetched:
     """What one transaction may read of a remote store: what was fetched for it, and before the first conflict also what the
     cache has. Remembers which statement each read of an attempt came from."""
 
-    __slots__ = ("_cache", "_is_renewed", "_sources", "_statements", "_used", "is_kept", "ranges", "records")
+    __slots__ = (
+        "_cache",
+        "_is_renewed",
+        "_named",
+        "_sources",
+        "_statements",
+        "_used",
+        "is_kept",
+        "ranges",
+        "records",
+    )
 
     stamp = NO_STAMP
     undurable: Mapping[bytes, tuple[int, bytes | None]] = MappingProxyType({})
@@ -74,11 +87,13 @@ class Fetched:
         self._sources: dict[bytes, int] = {}
         self._statements = 0
         self._used: set[int] = set()
+        self._named: Missing | None = None
         self._is_renewed = False
 
     def begin(self) -> None:
         """The function is about to run."""
         self._used.clear()
+        self._named = None
         self._is_renewed = False
 
     @property
@@ -91,46 +106,64 @@ class Fetched:
         """Whether one statement has shown all that the function read."""
         return len(self._used) == 1 and _CACHED not in self._used
 
-    def take(self, records: Mapping[bytes, Record | None]) -> None:
-        """The answer to one statement."""
+    def take(
+        self,
+        records: Mapping[bytes, Record | None],
+        ranges: Mapping[RangeRead, list[Record]] = _NO_RANGES,
+        revision: int = 0,
+    ) -> None:
+        """The answer to one statement; `revision` is what its ranges are as of."""
         self._statements += 1
         self.records.update(records)
         self._sources.update(dict.fromkeys(records, self._statements))
-
-    def take_range(self, read: RangeRead, records: list[Record], revision: int) -> None:
-        self._statements += 1
-        self.ranges[read] = (records, revision, self._statements)
+        for read, found in ranges.items():
+            self.ranges[read] = (found, revision, self._statements)
 
     def get(self, key: bytes) -> Record | None:
         if key not in self.records and not self._recall(key):
-            raise Missing([key])
+            raise self._missing(keys=[key])
         self._used.add(self._sources[key])
         return self.records[key]
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Record]:
         if missing := self._unknown(keys):
-            raise Missing(missing)
+            raise self._missing(keys=missing)
         self._used.update([self._sources[key] for key in keys])
         found = ((key, self.records[key]) for key in keys)
         return {key: record for key, record in found if record is not None}
 
     def range(self, read: RangeRead) -> tuple[list[Record], int]:
         if read not in self.ranges and not self._recall_range(read):
-            raise Missing(ranges=[read])
+            raise self._missing(ranges=[read])
         records, revision, source = self.ranges[read]
         self._used.add(source)
         return records, revision
 
-    def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
-        """Keys that are likely to be new are not asked for: if one is there, the commit will say so."""
+    def prefetch(
+        self, keys: Callable[[], Sequence[bytes]], ranges: Callable[[], Sequence[Bounds]] | None = None
+    ) -> None:
+        """What is not known of these is fetched with the first read that is not. Keys that are likely to be new are not asked
+        for: if one is there, the commit will say so."""
         missing = self._unknown(keys())
-        if not missing:
-            return
-        if self._cache is None or not self._cache.guesses_absent(missing):
-            raise Missing(missing)
-        for key in missing:
-            self.records[key] = None
-            self._sources[key] = _CACHED
+        if missing and self._cache is not None and self._cache.guesses_absent(missing):
+            for key in missing:
+                self.records[key] = None
+                self._sources[key] = _CACHED
+            missing = []
+        bounds = () if ranges is None else ranges()
+        reads = [RangeRead(start, end, RANGE_LIMIT_MAX, False, True) for start, end in bounds]
+        reads = [read for read in reads if read not in self.ranges and not self._recall_range(read)]
+        if missing or reads:
+            self._named = self._missing(missing, reads)
+
+    def _missing(self, keys: Sequence[bytes] = (), ranges: Sequence[RangeRead] = ()) -> Missing:
+        """These, and all that was named before."""
+        named = self._named
+        if named is None:
+            return Missing(keys, ranges)
+        return Missing(
+            list(dict.fromkeys((*named.keys, *keys))), list(dict.fromkeys((*named.ranges, *ranges)))
+        )
 
     def verified(self, expects: Mapping[bytes, int]) -> Conflict | None:
         """One statement has shown all of these again; the first that is not what the function read, if there is one."""

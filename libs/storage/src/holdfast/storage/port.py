@@ -33,6 +33,10 @@ EMPTY = -1  # As the revision of an expected range: no key may exist in it.
 T = TypeVar("T")
 
 
+Bounds = tuple[bytes, bytes | None]
+"""The first key of a range, and the first one behind it; None: there is none."""
+
+
 class Record(NamedTuple):
     """One key as of one revision."""
 
@@ -262,8 +266,11 @@ class View(Protocol):
         """With `expected`, a key that enters, leaves or changes in what was read makes the commit a Conflict."""
         ...
 
-    def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
-        """These keys are read next: a remote store fetches all of them in one round trip. A local one does not ask."""
+    def prefetch(
+        self, keys: Callable[[], Sequence[bytes]], ranges: Callable[[], Sequence[Bounds]] | None = None
+    ) -> None:
+        """These keys are read next, and these ranges, each from its first key on with RANGE_LIMIT_MAX and `expected`: a remote
+        store fetches all that was named with the first read of what it does not know. A local one does not ask."""
         ...
 
 

@@ -25,6 +25,7 @@ from holdfast.storage.port import (
     RANGE_LIMIT_MAX,
     VALUE_BYTES_MAX,
     Batch,
+    Bounds,
     RangeExpectation,
     Record,
     View,
@@ -66,8 +67,10 @@ class Source(Protocol):
         """The records and the revision they were read at."""
         ...
 
-    def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
-        """A remote store raises Missing for those that are not fetched; a local one has nothing to do."""
+    def prefetch(
+        self, keys: Callable[[], Sequence[bytes]], ranges: Callable[[], Sequence[Bounds]] | None = None
+    ) -> None:
+        """A remote store fetches them with the first read of what it does not know; a local one has nothing to do."""
         ...
 
     @property
@@ -285,8 +288,10 @@ class BufferedTransaction:
                 merged[key] = _own(key, value)
         return [merged[key] for key in sorted(merged, reverse=reverse)[:limit]]
 
-    def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
-        self._source.prefetch(keys)
+    def prefetch(
+        self, keys: Callable[[], Sequence[bytes]], ranges: Callable[[], Sequence[Bounds]] | None = None
+    ) -> None:
+        self._source.prefetch(keys, ranges)
 
     def put(self, key: bytes, value: bytes, *, blobs: tuple[str, ...] = ()) -> None:
         batch = self.batch

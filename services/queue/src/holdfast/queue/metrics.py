@@ -37,7 +37,7 @@ class QueueMetrics:
         arrivals = service.arrivals
         self._registry.counter(
             "holdfast.queue.enqueue.messages",
-            "Messages that were stored.",
+            "Messages that enqueue has stored. Those staged in a transaction count at once, also if it is rolled back.",
             callback=lambda: float(arrivals.stored_messages),
         )
         self._registry.counter(

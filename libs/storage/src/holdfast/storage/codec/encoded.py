@@ -32,6 +32,7 @@ from holdfast.storage.keys import pack
 from holdfast.storage.port import (
     VALUE_BYTES_MAX,
     Batch,
+    Bounds,
     Demand,
     Derived,
     Event,
@@ -368,8 +369,10 @@ class EncodedView:
         records = self._inner.range(start, end, limit=limit, reverse=reverse, expected=expected)
         return [self._values.open(record) for record in records]
 
-    def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
-        self._inner.prefetch(keys)
+    def prefetch(
+        self, keys: Callable[[], Sequence[bytes]], ranges: Callable[[], Sequence[Bounds]] | None = None
+    ) -> None:
+        self._inner.prefetch(keys, ranges)
 
 
 class EncodedWatch:

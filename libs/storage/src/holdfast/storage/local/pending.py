@@ -24,7 +24,7 @@ from holdfast.storage.local.layout import (
     STORED_FORMAT,
     RecordChange,
 )
-from holdfast.storage.port import EMPTY, Batch, RangeExpectation, Record, record_of
+from holdfast.storage.port import EMPTY, Batch, Bounds, RangeExpectation, Record, record_of
 
 RECENT_REVISIONS_MAX = 4096  # How far back a range expectation can be judged …
 RECENT_CHANGES_MAX = 1 << 16  # … and how many changes may be kept for it: a batch may have thousands.
@@ -371,7 +371,9 @@ class PendingBatches:
         ordered = sorted(records, reverse=reverse)[:limit] if staged else list(records)
         return [records[key] for key in ordered]
 
-    def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
+    def prefetch(
+        self, keys: Callable[[], Sequence[bytes]], ranges: Callable[[], Sequence[Bounds]] | None = None
+    ) -> None:
         """Everything is at hand."""
 
     def durable_range(

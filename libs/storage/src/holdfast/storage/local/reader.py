@@ -14,7 +14,7 @@ from holdfast.storage.local.past import LocalPast
 from holdfast.storage.local.pending import PendingBatch, PendingBatches
 from holdfast.storage.local.snapshot import LocalSnapshot
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import BlobStore, Demand, Derived, Event, Record, Snapshot, View
+from holdfast.storage.port import BlobStore, Bounds, Demand, Derived, Event, Record, Snapshot, View
 from holdfast.storage.store_clock import StoreClock
 from holdfast.storage.transact import Source, TransactMixin, check_range_limit
 from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
@@ -288,5 +288,7 @@ class DurableView:
         check_range_limit(limit)
         return self._reader._pending.durable_range(start, end, limit, reverse=reverse)
 
-    def prefetch(self, keys: Callable[[], Sequence[bytes]]) -> None:
+    def prefetch(
+        self, keys: Callable[[], Sequence[bytes]], ranges: Callable[[], Sequence[Bounds]] | None = None
+    ) -> None:
         """Everything is at hand."""

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from holdfast.common.background import background
 from holdfast.common.clock import SystemClock
 from holdfast.storage.errors import InvalidBatch, StoreReadOnly
-from holdfast.storage.fetched import Fetched, Missing, RangeRead
+from holdfast.storage.fetched import Fetched, Missing
 from holdfast.storage.hosting.trouble import WriteTrouble
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import EMPTY, Batch, Demand, Derived, Record, Snapshot, SnapshotRecord
@@ -23,6 +23,7 @@ from holdfast.storage.postgres.feed.redis_hints import RedisHints, open_redis_hi
 from holdfast.storage.postgres.group import Committed, GroupCommitter
 from holdfast.storage.postgres.group_fetch import GroupFetcher
 from holdfast.storage.postgres.migration import OPEN_RETRY_S, migrate
+from holdfast.storage.postgres.missing import fetch_parts
 from holdfast.storage.postgres.past import PostgresPast
 from holdfast.storage.postgres.snapshot import restore, take_snapshot
 from holdfast.storage.postgres.url import parse_url
@@ -180,28 +181,23 @@ class PostgresStore(TransactMixin):
         return Fetched(self._cache)
 
     async def _fetch(self, missing: Missing, fetched: Fetched) -> None:
-        if missing.keys:
+        if not missing.ranges:
             records, revision = await self._fetcher.fetch(missing.keys)
             fetched.take(records)
             if fetched.is_kept:
                 self._cache.fetched(records, revision)
-        for read in missing.ranges:
-            records_of_range, revision = await self._fetch_range(read)
-            fetched.take_range(read, records_of_range, revision)
-            if fetched.is_kept and read.is_expected and len(records_of_range) < read.limit:
-                self._cache.fetched_range(read.start, read.end, records_of_range, revision)
+            return
+        parts = await fetch_parts(missing, self._rows)
+        fetched.take(parts.records, parts.ranges, parts.revision)
+        if fetched.is_kept:
+            self._cache.fetched(parts.records, parts.revision)
+            for read, found in parts.ranges.items():
+                if read.is_expected and len(found) < read.limit:
+                    self._cache.fetched_range(read.start, read.end, found, parts.revision)
 
     async def close_fetches(self) -> None:
         """No transaction reads any more."""
         await self._fetcher.close()
-
-    async def _fetch_range(self, read: RangeRead) -> tuple[list[Record], int]:
-        start, end, limit, reverse, _ = read
-        inner = _range_query(has_end=end is not None, reverse=reverse)
-        query = f"SELECT s.revision, r.* FROM store s LEFT JOIN LATERAL ({inner}) r ON true"
-        bounds = (start, limit) if end is None else (start, limit, end)
-        rows = await self._rows(query, *bounds)
-        return [Record(*row[1:]) for row in rows if row[1] is not None], rows[0][0]
 
     async def _rows(self, query: str, *args: object) -> list[Row]:
         async def attempt() -> list[Row]:

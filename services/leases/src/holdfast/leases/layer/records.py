@@ -17,9 +17,14 @@ message that is delivered, written by queue."""
 
 def held_members(tx: Transaction, txn_id: str) -> list[Member]:
     """Everything that is leased under a transaction; what joins or leaves meanwhile is a conflict."""
-    start, end = HELD.bounds(txn_id)
+    start, end = held_bounds(txn_id)
     records = tx.range(start, end, limit=RANGE_LIMIT_MAX, expected=True)
     return [member_of(record.key) for record in records]
+
+
+def held_bounds(txn_id: str) -> tuple[bytes, bytes]:
+    """What `held_members` reads."""
+    return HELD.bounds(txn_id)
 
 
 def member_of(key: bytes) -> Member:

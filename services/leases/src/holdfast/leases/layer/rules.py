@@ -24,7 +24,7 @@ from holdfast.leases.layer.errors import (
     Waiting,
 )
 from holdfast.leases.layer.grant import AcquireParams, Claim, Renewal
-from holdfast.leases.layer.records import HELD, LEASES, Current, held_members
+from holdfast.leases.layer.records import HELD, LEASES, Current, held_bounds, held_members
 from holdfast.leases.layer.records_pb2 import Lease, LeaseFloor
 from holdfast.state.layer.records import DOCUMENTS
 from holdfast.state.layer.records_pb2 import Document
@@ -58,7 +58,7 @@ class Granted(NamedTuple):
 def grant(tx: Transaction, params: AcquireParams, ids: Ids, now_ms: int, decider: Decider) -> Granted:
     """The lease; Waiting if another holder has it, AlreadyExists for a create-only call on a key that exists."""
     member = params.member
-    tx.prefetch(lambda: first_reads(member))
+    tx.prefetch(lambda: first_reads(member), lambda: [held_bounds(ids.txn_id)] if params.txn_id else [])
     lease = LEASES.get(tx, *member)
     if lease is None:
         document, first_token = read_new(tx, member)

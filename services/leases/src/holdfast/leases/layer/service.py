@@ -146,7 +146,7 @@ class LeaseService:
         self._wait_queues.notify_all()
 
     async def _grant(self, params: AcquireParams) -> Grant:
-        ids = Ids(new_xid(), params.txn_id or new_xid())
+        ids = Ids(new_xid(), params.txn_id or self._decider.mint())
         now_ms = self._clock.now_ms()
         freed: Sequence[Member] = ()
 

@@ -65,8 +65,8 @@ class QueueService:
         self.arrivals = Arrivals(
             store, clock, self._dispatchers, self._deadlines, limits, dependencies.decider
         )
-        claims = Claims(store, clock, self._endings)
-        transactional_claims = TransactionalClaims(store, clock, self._endings, binding)
+        claims = Claims(store, clock, self._endings, dependencies.decider)
+        transactional_claims = TransactionalClaims(store, clock, self._endings, binding, dependencies.decider)
         self._consumers = Consumers(self._dispatchers, claims, transactional_claims, limits)
         self._resolutions = Resolutions(store, clock, self._dispatchers, self._endings, binding, limits)
         self._inspection = Inspection(store, clock, self._dispatchers)

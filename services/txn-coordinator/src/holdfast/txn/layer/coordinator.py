@@ -5,8 +5,9 @@ from zlib import crc32
 
 from holdfast.common import failpoint
 from holdfast.common.clock import SteadyClock, end_ms
+from holdfast.common.ids import MarkedXids
 from holdfast.common.telemetry.metrics import Registry
-from holdfast.leases.layer.records import held_members
+from holdfast.leases.layer.records import held_bounds, held_members
 from holdfast.storage.port import Transaction
 from holdfast.txn.layer import rules
 from holdfast.txn.layer.errors import TxnConflict
@@ -46,6 +47,8 @@ class Coordinator:
         self._clock = clock or SteadyClock()
         self.metrics = metrics or TxnMetrics(Registry())
         self.backend_hash = backend_hash
+        self._minted = MarkedXids(backend_hash)
+        self.mint: Callable[[], str] = self._minted.new
         self._retention_s = retention_s
         self._record_ttl_s = record_ttl_s
         self._managers: list[ResourceManager] = []
@@ -119,7 +122,7 @@ class Coordinator:
         return last_ms
 
     def admit(self, tx: Transaction, txn_id: str, joining: Sequence[Member], now_ms: int) -> None:
-        tx.prefetch(lambda: [RECORDS.key(txn_id), MARKERS.key(txn_id)])
+        _prefetch_known(tx, txn_id)
         held = held_members(tx, txn_id)
         check_room(held, len(joining))
         expires_at_ms = self._open_until_ms(tx, txn_id, held, now_ms)
@@ -138,6 +141,9 @@ class Coordinator:
         decided = record or marker
         if decided is not None and rules.state_of(decided) is not State.PENDING:
             raise TxnConflict(f"the transaction is decided: {decided.state}; begin another one")
+        if decided is None and self._minted.has(txn_id):
+            # Whoever was told this id was told so with a lease or a delivery on this store. Its end leaves no marker.
+            raise TxnConflict("the lease or delivery of this transaction has ended; begin another one")
         leased_ms = last_lease_ends_ms(tx, txn_id, held)
         ends_ms = (
             max(record.expires_at_ms, leased_ms) if record is not None else end_ms(now_ms, self._record_ttl_s)
@@ -171,6 +177,7 @@ class Coordinator:
 
     def known(self, tx: Transaction, txn_id: str, now_ms: int) -> tuple[TxnRecord | None, TxnMarker | None]:
         """What is recorded, with all members that hold a lease of the transaction; without both, its marker."""
+        _prefetch_known(tx, txn_id)
         record = RECORDS.get(tx, txn_id)
         held = held_members(tx, txn_id)
         if record is None and held:
@@ -260,6 +267,10 @@ class Coordinator:
         if self._retention_s:
             marker.expires_at_ms = end_ms(now_ms, self._retention_s)
             put_marker(tx, txn_id, marker)
+
+
+def _prefetch_known(tx: Transaction, txn_id: str) -> None:
+    tx.prefetch(lambda: [RECORDS.key(txn_id), MARKERS.key(txn_id)], lambda: [held_bounds(txn_id)])
 
 
 def _pause_ms(txn_id: str, tries: int) -> int:

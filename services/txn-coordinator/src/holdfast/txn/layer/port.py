@@ -75,7 +75,11 @@ class ResourceManager(Protocol):
 
 
 class Decider(Protocol):
-    """What a layer asks for when a transaction ends."""
+    """What a layer asks for when a transaction begins or ends."""
+
+    def mint(self) -> str:
+        """An id for a transaction of one lease or delivery. This store knows it again, so that nothing joins after its end."""
+        ...
 
     def reads(self, txn_id: str, members: Sequence[Member]) -> Sequence[bytes]:
         """The keys that a decision on these members reads."""
@@ -122,7 +126,8 @@ class Decider(Protocol):
 
     def admit(self, tx: Transaction, txn_id: str, joining: Sequence[Member], now_ms: int) -> None:
         """These join without a lease of their own: they live as long as their transaction, and prolong none of the
-        leases in it. One that holds no lease ends after the default TTL. TxnConflict if it is decided or its time is over."""
+        leases in it. One that holds no lease ends after the default TTL. TxnConflict if it is decided or its time is over,
+        and if its id was minted here for a lease or a delivery that has ended."""
         ...
 
     def keep(

@@ -21,6 +21,7 @@ from holdfast.queue.layer.message.types import Delivery, DequeueOrder
 from holdfast.queue.layer.records_pb2 import MessageState, QueueMessage
 from holdfast.storage.errors import Conflict, StorageError
 from holdfast.storage.port import Store
+from holdfast.txn.layer.port import Decider
 
 CLAIM_BYTES_MAX = 8 << 20  # Of what is held in memory for one consumer; large payloads lie in blobs.
 READ_ENTRIES_MAX = 32
@@ -40,10 +41,11 @@ class PendingClaim(NamedTuple):
 class Claims:
     """Claims without a transaction of the caller's and without state: the ordinary ones."""
 
-    def __init__(self, store: Store, clock: SteadyClock, endings: Endings) -> None:
+    def __init__(self, store: Store, clock: SteadyClock, endings: Endings, decider: Decider) -> None:
         self._store = store
         self._clock = clock
         self._endings = endings
+        self._decider = decider
 
     async def claim(
         self, queue: Dispatcher, carried: Carried, order: DequeueOrder, visibility_s: int
@@ -57,7 +59,7 @@ class Claims:
             state = rules.claimed(
                 entry.state,
                 lease_id=new_xid(),
-                txn_id=new_xid(),
+                txn_id=self._decider.mint(),
                 owner=order.owner,
                 is_enlisted=False,
                 visibility_s=visibility_s,

@@ -19,7 +19,7 @@ from holdfast.queue.layer.message.types import Delivery, DequeueOrder, StateLeas
 from holdfast.queue.layer.records_pb2 import MessageState, QueueMessage
 from holdfast.storage.errors import StorageError
 from holdfast.storage.port import Store, Transaction
-from holdfast.txn.layer.port import LeaseHeld
+from holdfast.txn.layer.port import Decider, LeaseHeld
 
 
 class TransactionalClaims:
@@ -31,17 +31,19 @@ class TransactionalClaims:
         clock: SteadyClock,
         endings: Endings,
         binding: TransactionBinding,
+        decider: Decider,
     ) -> None:
         self._store = store
         self._clock = clock
         self._endings = endings
         self._binding = binding
+        self._decider = decider
 
     async def claim(
         self, queue: Dispatcher, carried: Carried, order: DequeueOrder, visibility_s: int
     ) -> list[Delivery]:
         """All of them; none if another claim was faster, or the state is held."""
-        ids = [Ids(new_xid(), order.txn_id or new_xid()) for _ in carried]
+        ids = [Ids(new_xid(), order.txn_id or self._decider.mint()) for _ in carried]
         state_lease_ids = [new_xid() if order.with_state else "" for _ in carried]
         now_ms = self._clock.now_ms()
 

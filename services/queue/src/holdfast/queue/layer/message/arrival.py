@@ -79,6 +79,8 @@ class Arrivals:
         self._limits = limits
         self._decider = decider
         self.stored_messages = 0
+        """Those staged in a transaction too, whatever becomes of it: another process may decide on that, and would count it
+        where nobody looks for what was enqueued."""
         self.stored_bytes = 0
         """Of payloads."""
 

@@ -35,6 +35,8 @@ def stage(
     decider: Decider,
 ) -> None:
     """All of them join the transaction. TxnConflict if it is over, TooManyParticipants and TxnTooLarge beyond its limits."""
+    # With the first read of the transaction.
+    tx.prefetch(lambda: [], lambda: [SENT.bounds(txn_id)])
     joining = [member_of_message(one.address, one.message_id) for one in messages]
     decider.admit(tx, txn_id, joining, now_ms)
     _check_bytes(tx, txn_id, sum(one.staged.payload_bytes for one in messages), bytes_max)

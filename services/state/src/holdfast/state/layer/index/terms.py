@@ -15,8 +15,9 @@ no value stands in an entry: TEXT holds a keyed hash of the text, and there are 
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from hashlib import blake2b, sha256
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.lql.document.value import Number, Value, parse_document
 from holdfast.lql.errors import InvalidDocument
@@ -24,6 +25,9 @@ from holdfast.lql.number import parse_float
 from holdfast.lql.pointer import escaped
 from holdfast.lql.temporal import NANOS_PER_S, parse_temporal
 from holdfast.storage.keys import pack
+
+if TYPE_CHECKING:
+    from _hashlib import HASH
 
 _FORMAT: Final = "2"  # To be raised with every change of what is written for a document.
 ENTRIES_MAX: Final = 512
@@ -34,6 +38,11 @@ _PATH_PREFIX_BYTES: Final = 192
 _HASH_BYTES: Final = 16
 _PLACES_BELOW_MAX: Final = 256
 _PLACES_MAX: Final = 50_000
+_PLACES_BYTES_MAX: Final = 8 << 20
+_PLACE_BYTES, _PLACE_BYTES_PER_BYTE = (
+    448,
+    3,
+)  # Object, dict and places in it; its path, its head and its name.
 
 NULL, CONTAINER, TEXT, LONG_TEXT, NUMBER, MOMENT, PARTIAL_KIND = (pack((kind,)) for kind in range(1, 8))
 PARTIAL: Final = pack((b"",)) + PARTIAL_KIND
@@ -50,10 +59,18 @@ def element(raw: bytes) -> bytes:
 
 def path_element(path: str) -> bytes:
     """A path as one element of a key; a long one by its hash."""
-    raw = path.encode("utf-8", "surrogatepass")  # Names may hold halves of characters.
+    raw = _encoded(path)
     if len(raw) > _PATH_BYTES_MAX:
-        raw = b"%b~3%b" % (raw[:_PATH_PREFIX_BYTES], sha256(raw).digest())
+        return _long_path_element(raw[:_PATH_PREFIX_BYTES], sha256(raw))
     return element(raw)
+
+
+def _long_path_element(prefix: bytes, digest: "HASH") -> bytes:
+    return element(b"%b~3%b" % (prefix, digest.digest()))
+
+
+def _encoded(path: str) -> bytes:
+    return path.encode("utf-8", "surrogatepass")  # Names may hold halves of characters.
 
 
 def number_element(number: float) -> bytes:
@@ -64,24 +81,53 @@ def moment_element(instant_ns: int) -> bytes:
     return pack((instant_ns // NANOS_PER_S,))
 
 
+@dataclass(slots=True)
+class PlacesKept:
+    """What the places that are kept take, all together."""
+
+    size_bytes: int = 0
+
+
 class PathNode:
-    """A path and those below it. Documents resemble each other: each path is made once and found again from there."""
+    """A path and those below it. Documents resemble each other: each short path is made once and found again from there.
 
-    __slots__ = ("_below", "_path", "head")
+    A long path is known by its start and its running hash, and made anew each time: a document may nest hundreds of
+    names, and each path would hold all those above it.
+    """
 
-    def __init__(self, path: str = "") -> None:
-        self._path = path
+    __slots__ = ("_below", "_digest", "_kept", "_raw", "head")
+
+    def __init__(self, raw: bytes, kept: PlacesKept, digest: "HASH | None" = None) -> None:
+        """`digest`: that of a long path, of which `raw` is the start."""
+        self._raw = raw
+        self._kept = kept
+        self._digest = digest
         self._below: dict[str | None, PathNode] = {}
-        self.head = path_element(path)
+        self.head = element(raw) if digest is None else _long_path_element(raw, digest)
 
     def below(self, name: str | None) -> "PathNode":
         """The place of a member, or of the elements."""
         place = self._below.get(name)
         if place is None:
-            place = PathNode(self._path + (ELEMENT if name is None else "/" + escaped(name)))
-            if len(self._below) < _PLACES_BELOW_MAX:
+            place = self._place_of(name)
+            if place._digest is None and self._has_room():
                 self._below[name] = place
+                self._kept.size_bytes += _PLACE_BYTES + _PLACE_BYTES_PER_BYTE * len(place._raw)
         return place
+
+    def _has_room(self) -> bool:
+        return len(self._below) < _PLACES_BELOW_MAX and self._kept.size_bytes < _PLACES_BYTES_MAX
+
+    def _place_of(self, name: str | None) -> "PathNode":
+        step = _encoded(ELEMENT if name is None else "/" + escaped(name))
+        if self._digest is not None:
+            digest = self._digest.copy()
+            digest.update(step)
+            return PathNode(self._raw, self._kept, digest)
+        raw = self._raw + step
+        if len(raw) > _PATH_BYTES_MAX:
+            return PathNode(raw[:_PATH_PREFIX_BYTES], self._kept, sha256(raw))
+        return PathNode(raw, self._kept)
 
 
 class Terms:
@@ -89,8 +135,7 @@ class Terms:
 
     def __init__(self, secret: bytes | None = None) -> None:
         self._secret = secret
-        self.root = PathNode()
-        self._made_count = 0
+        self._forget_places()
 
     @property
     def secret(self) -> bytes | None:
@@ -170,6 +215,10 @@ class Terms:
     def _count(self, made_count: int) -> None:
         """Names that no document uses any more must not stay for ever."""
         self._made_count += made_count
-        if self._made_count > _PLACES_MAX:
-            self._made_count = 0
-            self.root = PathNode()
+        if self._made_count > _PLACES_MAX or self._kept.size_bytes >= _PLACES_BYTES_MAX:
+            self._forget_places()
+
+    def _forget_places(self) -> None:
+        self._made_count = 0
+        self._kept = PlacesKept()
+        self.root = PathNode(b"", self._kept)

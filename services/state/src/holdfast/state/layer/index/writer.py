@@ -19,6 +19,8 @@ from holdfast.txn.layer.port import Member
 # Writes of one decision for the index: a batch has 10,000 keys, and attachments may take 6,000 of them.
 WRITES_MAX: Final = 2_500
 _CACHED_DOCUMENTS: Final = 2048
+_CACHED_BYTES: Final = 16 << 20
+_ENTRY_BYTES: Final = 72  # What one takes in memory besides its bytes: the object, and its place in a set.
 
 
 class DocumentChange(NamedTuple):
@@ -44,6 +46,27 @@ def index_keys(member: Member, entries: Iterable[bytes]) -> list[bytes]:
     return [prefix + entry + suffix for entry in entries]
 
 
+class KnownEntries:
+    """The entries of the documents that were published last, by ETag; bounded in number and in bytes."""
+
+    def __init__(self) -> None:
+        self._by_etag: OrderedDict[str, tuple[frozenset[bytes], int]] = OrderedDict()
+        self._size_bytes = 0
+
+    def get(self, etag: str) -> frozenset[bytes] | None:
+        known = self._by_etag.get(etag)
+        return None if known is None else known[0]
+
+    def keep(self, etag: str, entries: frozenset[bytes]) -> None:
+        """Of a document that is not known yet."""
+        size_bytes = _ENTRY_BYTES * len(entries) + sum(map(len, entries))
+        self._by_etag[etag] = entries, size_bytes
+        self._size_bytes += size_bytes
+        while self._size_bytes > _CACHED_BYTES or len(self._by_etag) > _CACHED_DOCUMENTS:
+            _, (_, dropped_bytes) = self._by_etag.popitem(last=False)
+            self._size_bytes -= dropped_bytes
+
+
 class IndexWriter:
     """Writes the index of one store."""
 
@@ -51,7 +74,7 @@ class IndexWriter:
         self.states = IndexStates(store)
         self.terms = Terms(term_secret(store))
         self.summaries = Summaries(store, self.terms.format)
-        self._known: OrderedDict[str, frozenset[bytes]] = OrderedDict()
+        self._known = KnownEntries()
 
     def publish(self, tx: Transaction, changes: Sequence[DocumentChange]) -> None:
         """What a decision changes, up to what fits into its commit."""
@@ -121,9 +144,8 @@ class IndexWriter:
             return ONLY_PARTIAL  # Reading it would take longer than a publish may; its summary follows.
         known = self._known.get(document.etag)
         if known is None:
-            known = self._known[document.etag] = self.terms.of_text(document.content.inline)
-            if len(self._known) > _CACHED_DOCUMENTS:
-                self._known.popitem(last=False)
+            known = self.terms.of_text(document.content.inline)
+            self._known.keep(document.etag, known)
         return known
 
 
