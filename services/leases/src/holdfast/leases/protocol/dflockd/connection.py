@@ -101,10 +101,9 @@ class LockConnection(asyncio.Protocol):
         for timer in (self._timer, self._idle_timer, self._write_timer):
             if timer is not None:
                 timer.cancel()
-        self._pending = None
         self.session.on_lost = None
         self.service.leave(self)
-        self.service.end_session(self.session)
+        self._end_session()
 
     def eof_received(self) -> bool:
         """A client that ends its side is gone once it is answered: no waiting request of it may be granted."""
@@ -365,13 +364,18 @@ class LockConnection(asyncio.Protocol):
         """Nothing is granted to it any more; what is still to be written to it may take only so long."""
         self._is_ending = True
         self._ahead = b""
-        self._pending = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.service.end_session(self.session)
+        self._end_session()
         if self._is_held_up:
             self._watch_writing()
+
+    def _end_session(self) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            self.service.cancel(pending)  # Else the node that decides about it would keep it.
+        self.service.end_session(self.session)
 
     def _close(self) -> None:
         if self._transport is not None:

@@ -34,6 +34,10 @@ class ForwardingLockService(LockService):
         """This node's own locks, the way to another one, or None: no node can decide now."""
         raise NotImplementedError
 
+    def _give_back(self, key: bytes, token: bytes) -> None:
+        """Release what a client that is gone holds at another node."""
+        raise NotImplementedError
+
     # -- locks and semaphores
 
     def acquire(
@@ -95,7 +99,15 @@ class ForwardingLockService(LockService):
     ) -> Outcome | Pending:
         if link is None or (is_waiting and self.is_stopping):
             return Refused.UNAVAILABLE
-        found = link.call(kind, session.number, session.address, *fields, tell=tell, is_waiting=is_waiting)
+        found = link.call(
+            kind,
+            session.number,
+            session.address,
+            *fields,
+            tell=tell,
+            is_waiting=is_waiting,
+            give_back=partial(self._give_back, fields[0]),
+        )
         if isinstance(found, Pending) and session.number:
             link.clients[session.number] = session
         return found

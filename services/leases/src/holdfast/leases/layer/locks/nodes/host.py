@@ -113,6 +113,9 @@ class Host(Wire):
         pending = self._pending.pop(number, None)
         if pending is not None:
             self._service.cancel(pending)
+            self._tell(
+                number, Refused.UNAVAILABLE
+            )  # The other node keeps the call until its outcome is there.
 
     def _redeem(self, number: int, ticket: str, key: bytes, timeout_s: float) -> None:
         self._answer(number, None, lambda tell: self._service.on_ticket(ticket, key, timeout_s, tell))

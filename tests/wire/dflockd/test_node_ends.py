@@ -1,0 +1,83 @@
+"""Clients that end while another node decides what they wait for: the nodes forget them, and nothing is granted to them."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from holdfast.leases.layer.locks.nodes.host import Host
+from holdfast.leases.layer.locks.nodes.link import NodeLink
+from tests.wire.dflockd.conftest import ANSWER_S_MAX, Client, LockPair, lock_pair
+
+KEYS = 12
+
+
+class Between:
+    """What the nodes of this process have under way for each other."""
+
+    def __init__(self) -> None:
+        self.links: list[NodeLink] = []
+        self.hosts: list[Host] = []
+
+    @property
+    def calls(self) -> int:
+        return sum(len(link._calls) for link in self.links)
+
+    @property
+    def pending(self) -> int:
+        return sum(len(host._pending) for host in self.hosts)
+
+    async def are_idle(self, client: Client) -> None:
+        """Return when nothing is under way."""
+        async with asyncio.timeout(ANSWER_S_MAX):
+            while self.calls or self.pending:
+                assert await client.ask("ping") == "ok"
+
+
+@contextmanager
+def between(monkeypatch: pytest.MonkeyPatch) -> Iterator[Between]:
+    found = Between()
+
+    def noted(kind: type[Any], into: list[Any]) -> None:
+        begin = kind.__init__
+
+        def note(self: Any, *arguments: Any, **options: Any) -> None:
+            begin(self, *arguments, **options)
+            into.append(self)
+
+        monkeypatch.setattr(kind, "__init__", note)
+
+    noted(NodeLink, found.links)
+    noted(Host, found.hosts)
+    yield found
+
+
+async def hold_all(pair: LockPair, holder: Client) -> dict[str, str]:
+    return {f"job-{number}": await holder.lock(f"job-{number}", "0 300") for number in range(KEYS)}
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+async def test_waiters_that_end_by_a_reset_leave_nothing_under_way_between_nodes(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, is_durable: bool
+) -> None:
+    with between(monkeypatch) as nodes:
+        async with lock_pair(postgres_url, tcp_durable=is_durable) as pair, pair.clients(1) as (holder,):
+            tokens = await hold_all(pair, holder)
+            for plane in pair.planes:
+                waiters = [await plane.connect() for _ in tokens]
+                for waiter, key in zip(waiters, tokens, strict=True):
+                    await waiter.send(f"l\n{key}\n300\n".encode())
+                async with asyncio.timeout(ANSWER_S_MAX):
+                    while (await pair.counts(holder))[1] != KEYS:
+                        continue
+                assert nodes.pending > 0, "some of the keys are at home at the other node"
+
+                for waiter in waiters:
+                    waiter.reset()
+
+                await nodes.are_idle(holder)
+                assert (await pair.counts(holder))[1] == 0
+            for key, token in tokens.items():
+                assert await holder.ask("r", key, token) == "ok"
