@@ -1,6 +1,7 @@
 """Connections that end, stall, flood or lie: what the others see of it."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -72,6 +73,31 @@ async def test_requests_behind_one_that_blocks_are_read_only_so_far() -> None:
         for _ in range(pings):
             assert await flooding.line() == b"ok\n"
         await sending
+
+
+@pytest.mark.parametrize("pings", [30_000, 65_000])
+@pytest.mark.parametrize("is_encrypted", [False, True])
+async def test_a_waiter_that_closes_behind_many_requests_is_noticed(
+    tmp_path: Path, is_encrypted: bool, pings: int
+) -> None:
+    """Of 65,000 the server reads no more while the first one waits. Its lease would outlast it."""
+    opened = partial(tls_plane, tmp_path) if is_encrypted else lock_plane
+    async with (
+        opened(tcp_auto_release=False, shutdown_timeout_s=0.1) as plane,
+        plane.clients(3) as (holder, closing, living),
+    ):
+        token = await holder.lock("job")
+        await closing.send(b"l\njob\n300 300\n" + b"ping\n_\n_\n" * pings)
+        await waiting(plane, 1)
+        await living.send(b"l\njob\n300\n")
+        await waiting(plane, 2)
+
+        closing.abort()
+
+        async with asyncio.timeout(ANSWER_S_MAX):
+            await waiting(plane, 1)
+        assert await holder.ask("r", "job", token) == "ok"
+        assert (await living.line()).startswith(b"ok ")
 
 
 async def test_a_listener_that_does_not_read_loses_signals_and_delays_no_one() -> None:

@@ -9,9 +9,11 @@ import pytest
 
 from holdfast.leases.layer.locks.nodes.host import Host
 from holdfast.leases.layer.locks.nodes.link import NodeLink
+from holdfast.leases.layer.locks.records import Holder, Lock, Session
+from holdfast.leases.layer.locks.table import LockTable
 from tests.wire.dflockd.conftest import ANSWER_S_MAX, Client, LockPair, lock_pair
 
-KEYS = 12
+KEYS = 8
 
 
 class Between:
@@ -81,3 +83,35 @@ async def test_waiters_that_end_by_a_reset_leave_nothing_under_way_between_nodes
                 assert (await pair.counts(holder))[1] == 0
             for key, token in tokens.items():
                 assert await holder.ask("r", key, token) == "ok"
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+async def test_a_waiter_that_ends_its_side_is_not_granted_what_is_released_right_then(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, is_durable: bool
+) -> None:
+    granted: list[bytes] = []
+    grant = LockTable._grant
+
+    def noted(table: LockTable, lock: Lock, session: Session, ttl_s: int, now_s: float) -> Holder:
+        granted.append(lock.name)
+        return grant(table, lock, session, ttl_s, now_s)
+
+    async with (
+        lock_pair(postgres_url, tcp_durable=is_durable) as pair,
+        pair.planes[0].clients(2) as (holder, next_one),
+    ):
+        tokens = await hold_all(pair, holder)
+        monkeypatch.setattr(LockTable, "_grant", noted)
+        for key, token in tokens.items():
+            async with pair.planes[0].clients(1) as (dead,):
+                for waiters, client in enumerate((dead, next_one), start=1):
+                    await client.send(f"l\n{key}\n300\n".encode())
+                    async with asyncio.timeout(ANSWER_S_MAX):
+                        while (await pair.counts(holder))[1] != waiters:
+                            continue
+                dead.end()
+
+                assert await holder.ask("r", key, token) == "ok"
+
+                assert (await next_one.line()).startswith(b"ok ")
+        assert granted == [key.encode() for key in tokens], "to the living alone"

@@ -117,6 +117,17 @@ class Host(Wire):
                 number, Refused.UNAVAILABLE
             )  # The other node keeps the call until its outcome is there.
 
+    def _hurry(self, number: int) -> None:
+        """The client has ended its own side: it takes an outcome that is coming, but waits for nothing."""
+        pending = self._pending.get(number)
+        if pending is None:
+            return
+        if pending.waits:
+            self._service.cancel(pending)
+            self._tell(number, Refused.TIMEOUT)
+        else:
+            pending.hurry()
+
     def _redeem(self, number: int, ticket: str, key: bytes, timeout_s: float) -> None:
         self._answer(number, None, lambda tell: self._service.on_ticket(ticket, key, timeout_s, tell))
 
@@ -173,6 +184,7 @@ _HANDLERS: Final[Mapping[str, Callable[..., Any]]] = {
     "release": Host._release,
     "renew": Host._renew,
     "cancel": Host._cancel,
+    "hurry": Host._hurry,
     "end": Host._end,
     "listen": Host._listen,
     "unlisten": Host._unlisten,

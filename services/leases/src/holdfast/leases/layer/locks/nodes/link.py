@@ -17,8 +17,6 @@ from holdfast.leases.layer.locks.records import Grant, Outcome, Pending, Refused
 
 CONNECT_S_MAX: Final = 5.0
 CALLS_MAX: Final = 100_000
-HURRY_S: Final = 0.25
-"""For the answer to a client that has ended its side, if it need not wait for it."""
 
 
 GiveBack = Callable[[bytes], None]
@@ -67,7 +65,7 @@ class RemoteCall(Pending):
 
     def hurry(self) -> None:
         if self.is_waiting:
-            asyncio.get_running_loop().call_later(HURRY_S, self.link.give_up, self)
+            self.link.say("hurry", self.number)
 
 
 class NodeLink:
@@ -135,12 +133,6 @@ class NodeLink:
         if call.number in self._calls and not call.is_cancelled:
             call.is_cancelled = True
             self.say("cancel", call.number)
-
-    def give_up(self, call: RemoteCall) -> None:
-        """Its client waits no longer."""
-        if call.number in self._calls and not call.is_cancelled:
-            self.cancel(call)
-            call.tell(Refused.TIMEOUT)
 
     def refuse_waiting(self) -> None:
         """No call waits any more."""
