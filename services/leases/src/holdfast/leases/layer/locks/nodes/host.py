@@ -23,9 +23,11 @@ class HostedListener:
     def __init__(self, host: "Host", number: int) -> None:
         self._host = host
         self._number = number
+        self.is_full = False
+        """The other node says so: what it has no room for would be counted and dropped."""
 
     def push(self, channel: bytes, payload: bytes) -> bool:
-        if not self._host.is_open or self._host.unsent_bytes > PUSHES_BYTES_MAX:
+        if self.is_full or not self._host.is_open or self._host.unsent_bytes > PUSHES_BYTES_MAX:
             return False
         self._host.send("push", self._number, channel, payload)
         return True
@@ -154,6 +156,17 @@ class Host(Wire):
             number, self._service.hub, lambda tell: self._local.unlisten(hosted, pattern, group, tell)
         )
 
+    def _full(self, listener: int) -> None:
+        self._say_room(listener, is_full=True)
+
+    def _room(self, listener: int) -> None:
+        self._say_room(listener, is_full=False)
+
+    def _say_room(self, listener: int, *, is_full: bool) -> None:
+        hosted = self._listeners.get(listener)
+        if hosted is not None:
+            hosted.is_full = is_full
+
     def _leave(self, listener: int) -> None:
         hosted = self._listeners.pop(listener, None)
         if hosted is not None:
@@ -189,6 +202,8 @@ _HANDLERS: Final[Mapping[str, Callable[..., Any]]] = {
     "listen": Host._listen,
     "unlisten": Host._unlisten,
     "leave": Host._leave,
+    "full": Host._full,
+    "room": Host._room,
     "signal": Host._signal,
     "value": Host._value,
     "overview": Host._overview,
