@@ -1,6 +1,9 @@
 """Signals to listeners at another node than the one that has the subscriptions: what is counted arrives, as on one node."""
 
 import asyncio
+import re
+
+import httpx
 
 from tests.wire.dflockd.conftest import ANSWER_S_MAX, LockPair, LockPlane, lock_pair
 from tests.wire.dflockd.test_framing import _numbers
@@ -52,3 +55,39 @@ async def test_a_burst_of_signals_reaches_a_listener_at_another_node_that_reads(
                 lines = [await listener.line() for _ in range(burst)]
             assert lines == [b"sig jobs %05d\n" % number for number in range(burst)]
             assert await listener.ask("unlisten", "jobs") == "ok"
+
+
+async def test_channels_are_listed_over_all_nodes(postgres_url: str) -> None:
+    """The same at each node: patterns and groups, how many listen, from where and since when; and the metric counts them."""
+    async with lock_pair(postgres_url) as pair, pair.clients(4) as clients:
+        for client, pattern, group in zip(
+            clients, ["news.>", "news.>", "jobs", "jobs"], ["", "", "pool", ""], strict=True
+        ):
+            assert await client.ask("listen", pattern, group) == "ok"
+        counted = 0.0
+        for plane in pair.planes:
+            async with httpx.AsyncClient(base_url=plane.url) as http:
+                answer = (await http.get("/v1/signals/channels")).json()
+                first = (await http.get("/v1/signals/channels?prefix=news&limit=1")).json()
+                page = (await http.get("/metrics")).text
+            found = re.search(r"^holdfast_signal_channels(?:{[^}]*})? (\S+)$", page, re.MULTILINE)
+            assert found is not None
+            counted += float(found[1])
+
+            assert [(one["pattern"], one.get("group"), one["listeners"]) for one in answer["channels"]] == [
+                ("jobs", None, 1),
+                ("jobs", "pool", 1),
+                ("news.>", None, 2),
+            ]
+            assert answer["total"] == 3
+            assert [one["pattern"] for one in first["channels"]] == ["news.>"]
+            listening = [one for channel in answer["channels"] for one in channel["listening"]]
+            assert len(listening) == 4
+            assert all(one["address"].startswith("127.0.0.1:") for one in listening)
+            assert all(0 <= one["age_seconds"] < 60 for one in listening)
+        assert counted == 2, "patterns, at the node that has the subscriptions"
+        assert await clients[0].ask("unlisten", "news.>") == "ok"
+        clients[1].close()
+        async with httpx.AsyncClient(base_url=pair.planes[1].url) as http, asyncio.timeout(ANSWER_S_MAX):
+            while (await http.get("/v1/signals/channels?prefix=news")).json()["channels"]:
+                continue

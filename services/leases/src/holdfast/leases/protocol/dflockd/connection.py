@@ -357,6 +357,10 @@ class LockConnection(asyncio.Protocol):
 
     # -- signals
 
+    @property
+    def address(self) -> str:
+        return self.session.address
+
     def push(self, channel: bytes, payload: bytes) -> bool:
         """Written beside the answers, also while a request blocks."""
         if self._transport is None or self._is_ending:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
+from holdfast.leases.layer.locks.listening import ChannelView, together
 from holdfast.leases.layer.locks.nodes.gathering import Gathering, asked
 from holdfast.leases.layer.locks.nodes.held import Held
 from holdfast.leases.layer.locks.nodes.link import NodeLink, RemoteCall
@@ -143,12 +144,23 @@ class ForwardingLockService(LockService):
     # -- signals
 
     def listen(self, listener: Listener, pattern: bytes, group: bytes, tell: Tell) -> Outcome | Pending:
-        return self._signals.listen(listener, pattern, group, tell)
+
+        def told(outcome: Outcome) -> None:
+            if outcome is not True:
+                self.listening.remove(listener, pattern, group)
+            tell(outcome)
+
+        found = self._signals.listen(listener, pattern, group, told)
+        if found is True or isinstance(found, Pending):
+            self.listening.add(listener, pattern, group, self.now_s())
+        return found
 
     def unlisten(self, listener: Listener, pattern: bytes, group: bytes, tell: Tell) -> Outcome | Pending:
+        self.listening.remove(listener, pattern, group)
         return self._signals.unlisten(listener, pattern, group, tell)
 
     def leave(self, listener: Listener) -> None:
+        self.listening.leave(listener)
         self._signals.leave(listener)
 
     def signal(self, channel: bytes, payload: bytes, tell: Tell) -> Outcome | Pending:
@@ -179,6 +191,12 @@ class ForwardingLockService(LockService):
         for answer in answers:
             found += _views(answer)
         return sorted(found, key=lambda view: view.name)[:limit]
+
+    async def channels_everywhere(self, prefix: bytes = b"") -> Sequence[ChannelView]:
+        answers = await asyncio.gather(*(asked(link, "channels", prefix) for link in self._links.values()))
+        texts = [text for answer in answers if isinstance(answer, list) for text in answer]
+        far = [msgspec.msgpack.decode(text, type=ChannelView) for text in texts]
+        return together([*self.channels(prefix), *far])
 
 
 def _views(texts: Outcome) -> list[LockView]:

@@ -188,6 +188,10 @@ class Host(Wire):
         view = self._local.describe(key)
         self._tell(number, [] if view is None else [msgspec.msgpack.encode(view)])
 
+    def _channels(self, number: int, prefix: bytes) -> None:
+        """Of this node's own clients: the others tell theirs."""
+        self._tell(number, [msgspec.msgpack.encode(view) for view in self._service.channels(prefix)])
+
 
 _HANDLERS: Final[Mapping[str, Callable[..., Any]]] = {
     "acquire": Host._acquire,
@@ -209,4 +213,5 @@ _HANDLERS: Final[Mapping[str, Callable[..., Any]]] = {
     "overview": Host._overview,
     "list": Host._list,
     "describe": Host._describe,
+    "channels": Host._channels,
 }
