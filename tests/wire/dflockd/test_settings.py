@@ -14,6 +14,7 @@ from holdfast.common.serving.server import running
 from holdfast.common.settings import SettingsError, locks
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
+from holdfast.leases.protocol.dflockd.listener import secret_of
 from tests.wire.dflockd.conftest import lock_plane
 
 
@@ -174,6 +175,35 @@ def test_what_does_not_parse_in_dflockds_environment_is_ignored() -> None:
     }
 
     assert settings_of(environ).model_dump() == settings_of().model_dump()
+
+
+@pytest.mark.parametrize("number", ["9223372036854775808", "-9223372036854775809", "9" * 5000])
+def test_a_number_that_dflockd_cannot_read_is_ignored(number: str) -> None:
+    """It reads 64 bits."""
+    environ = {"DFLOCKD_MAX_LOCKS": number, "DFLOCKD_GC_LOOP_SLEEP": number, "DFLOCKD_PORT": number}
+
+    assert settings_of(environ).model_dump() == settings_of().model_dump()
+    assert settings_of({"DFLOCKD_MAX_LOCKS": "09223372036854775807"}).tcp_locks_max == (1 << 63) - 1
+
+
+@pytest.mark.parametrize(
+    ("environ", "flags", "secret"),
+    [
+        ({"DFLOCKD_AUTH_TOKEN": "theirs"}, {"tcp_auth_token": "flag"}, b"flag"),
+        (
+            {"DFLOCKD_AUTH_TOKEN": "theirs", "HOLDFAST_TCP_AUTH_TOKEN": "ours"},
+            {"tcp_auth_token_file": "/nowhere/secret"},
+            b"ours",
+        ),
+        ({"DFLOCKD_AUTH_TOKEN": "theirs"}, {"tcp_auth_token_file": "/nowhere/secret"}, b"theirs"),
+        ({"DFLOCKD_AUTH_TOKEN_FILE": "/nowhere/secret"}, {"tcp_auth_token": "flag"}, b"flag"),
+    ],
+)
+def test_a_secret_wins_over_a_file_and_a_flag_over_the_environment(
+    environ: dict[str, str], flags: dict[str, str], secret: bytes
+) -> None:
+    """Decision 20. A file that does not count is not read."""
+    assert secret_of(settings_of(environ, **flags)) == secret
 
 
 def test_a_flag_wins_over_our_environment_and_that_over_dflockds() -> None:
