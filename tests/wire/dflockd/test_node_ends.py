@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from holdfast.leases.layer.locks.nodes.link import NodeLink
 from holdfast.leases.layer.locks.records import Holder, Lock, Session
 from holdfast.leases.layer.locks.table import LockTable
 from tests.wire.dflockd.conftest import ANSWER_S_MAX, Client, LockPair, lock_pair
+from tests.wire.dflockd.test_vanishing import swarm
 
 KEYS = 8
 
@@ -115,3 +117,11 @@ async def test_a_waiter_that_ends_its_side_is_not_granted_what_is_released_right
 
                 assert (await next_one.line()).startswith(b"ok ")
         assert granted == [key.encode() for key in tokens], "to the living alone"
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+async def test_the_living_are_served_over_two_nodes_as_the_model_says(
+    postgres_url: str, is_durable: bool
+) -> None:
+    """Clients vanish by FIN, by RST and in the middle of a line, at either node."""
+    await swarm(28, 200, partial(lock_pair, postgres_url, tcp_durable=is_durable))
