@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 
+import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -108,3 +110,23 @@ def test_a_server_that_is_away_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
     assert result.exit_code == 1
     assert result.stderr.startswith("error: ")
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_channels_are_listed_with_group_address_and_age(client: Client, server: TestServer) -> None:
+    with ExitStack() as stack, httpx.Client(base_url=server.url) as http:
+        streams: list[Iterator[str]] = []
+        for query in ("pattern=chan.a", "pattern=chan.a&group=g", "pattern=chan.>&group=g"):
+            answer = stack.enter_context(http.stream("GET", f"/v1/signals?{query}"))
+            streams.append(answer.iter_lines())  # Which ends with its last reference.
+            assert next(streams[-1]) == ": listening"
+        members = json.loads(locks("channels", "chan.", "--output", "json").stdout)
+        lines = locks("channels", "chan.").stdout.splitlines()
+
+    assert lines[0].split() == ["CHANNEL", "GROUP", "LISTENERS", "ADDRESS", "AGE"]
+    assert [line.split()[:3] for line in lines[1:]] == [
+        ["chan.>", "g", "1"],
+        ["chan.a", "-", "1"],
+        ["chan.a", "g", "1"],
+    ]
+    assert all(one["listening"][0]["address"].startswith("127.0.0.1:") for one in members)
+    assert locks("channels", "no-such.").stdout == "nobody listens\n"

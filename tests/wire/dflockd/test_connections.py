@@ -1,11 +1,16 @@
 """Connections that end, stall, flood or lie: what the others see of it."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import httpx
 import pytest
 
+from holdfast.leases.layer.locks.service import LockService
+from holdfast.leases.protocol.dflockd.server import LockServer
 from tests.wire.dflockd.conftest import ANSWER_S_MAX, LockPlane, lock_plane, tls_plane
 
 
@@ -74,6 +79,31 @@ async def test_requests_behind_one_that_blocks_are_read_only_so_far() -> None:
         await sending
 
 
+@pytest.mark.parametrize("pings", [30_000, 65_000])
+@pytest.mark.parametrize("is_encrypted", [False, True])
+async def test_a_waiter_that_closes_behind_many_requests_is_noticed(
+    tmp_path: Path, is_encrypted: bool, pings: int
+) -> None:
+    """Of 65,000 the server reads no more while the first one waits. Its lease would outlast it."""
+    opened = partial(tls_plane, tmp_path) if is_encrypted else lock_plane
+    async with (
+        opened(tcp_auto_release=False, shutdown_timeout_s=0.1) as plane,
+        plane.clients(3) as (holder, closing, living),
+    ):
+        token = await holder.lock("job")
+        await closing.send(b"l\njob\n300 300\n" + b"ping\n_\n_\n" * pings)
+        await waiting(plane, 1)
+        await living.send(b"l\njob\n300\n")
+        await waiting(plane, 2)
+
+        closing.abort()
+
+        async with asyncio.timeout(ANSWER_S_MAX):
+            await waiting(plane, 1)
+        assert await holder.ask("r", "job", token) == "ok"
+        assert (await living.line()).startswith(b"ok ")
+
+
 async def test_a_listener_that_does_not_read_loses_signals_and_delays_no_one() -> None:
     async with lock_plane() as plane, plane.clients(3) as (sender, deaf, living):
         assert await deaf.ask("listen", "flood") == "ok"
@@ -99,6 +129,53 @@ async def test_an_authenticated_connection_over_tls(tmp_path: Path) -> None:
         await client.send(b"ping\n_\n_\n" * 2000)
         for _ in range(2000):
             assert await client.line() == b"ok\n"
+
+
+class Timers:
+    """In place of a loop: what was to be called, and when."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[float, Callable[[], None]]] = []
+
+    def call_later(self, delay_s: float, call: Callable[..., None], *arguments: object) -> asyncio.Handle:
+        self.calls.append((delay_s, partial(call, *arguments)))
+        return asyncio.Handle(call, arguments, asyncio.get_running_loop())
+
+
+class Written(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data = b""
+        self.is_closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.data += bytes(data)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Everything is taken at once."""
+
+
+async def test_one_that_does_not_authenticate_is_answered_at_once_and_cut_off_a_moment_later() -> None:
+    """So that nobody guesses quickly. By the clock of the loop, which is a list here."""
+    server, timers, transport = LockServer(secret=b"s3cret"), Timers(), Written()
+    server.service = LockService()
+    server._loop = cast(asyncio.AbstractEventLoop, timers)
+    connection = server.connection()
+    connection.connection_made(transport)
+    timers.calls.clear()
+
+    connection.data_received(b"auth\n_\nguess\nauth\n_\ns3cret\n")
+
+    assert (transport.data, transport.is_closed) == (b"error_auth\n", False)
+    ((delay_s, close),) = timers.calls
+    assert delay_s >= 0.1
+    close()
+    assert transport.is_closed
 
 
 async def test_what_is_asked_while_the_server_stops() -> None:

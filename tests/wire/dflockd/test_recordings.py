@@ -4,11 +4,11 @@ import asyncio
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
-from tests.wire.dflockd.conftest import Client, LockPlane, lock_plane
+from tests.wire.dflockd.conftest import Client, lock_plane
 from tests.wire.dflockd.recording import Recording, Step, recordings
 
 RECORDED = recordings()
@@ -84,10 +84,16 @@ async def test_a_recorded_conversation_goes_the_same_way_when_locks_are_durable(
         await Conversation(RECORDED[name], plane).hold()
 
 
+class Connects(Protocol):
+    """A plane, here or in another process."""
+
+    async def connect(self) -> Client: ...
+
+
 class Conversation:
     """What was recorded, with the tokens of this plane in place of those in the recording."""
 
-    def __init__(self, recording: Recording, plane: LockPlane) -> None:
+    def __init__(self, recording: Recording, plane: Connects) -> None:
         self._recording = recording
         self._plane = plane
         self._clients: dict[str, Client] = {}

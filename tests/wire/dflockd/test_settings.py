@@ -1,6 +1,7 @@
 """What each setting of the listener does to its clients, and what is refused at the start."""
 
 import asyncio
+import json
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from holdfast.common.serving.server import running
 from holdfast.common.settings import SettingsError, locks
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
+from holdfast.leases.protocol.dflockd.listener import secret_of
 from tests.wire.dflockd.conftest import lock_plane
 
 
@@ -97,6 +99,8 @@ def test_a_start_is_refused_with_the_reason(flags: dict[str, Any], problem: str)
     "given",
     [
         {"tcp_auth_token": " "},
+        {"tcp_auth_token": "x" * 257},
+        {"tcp_auth_token": "of two\nlines"},
         {"tcp_auth_token_file": "/nowhere/secret"},
         {"tcp_tls_cert": "/x", "tcp_tls_key": "/y"},
     ],
@@ -105,6 +109,58 @@ async def test_a_secret_or_certificate_that_cannot_be_used_stops_the_start(given
     with pytest.raises(SettingsError, match="tcp"):
         async with lock_plane(**given):
             pass
+
+
+async def test_a_secret_of_a_whole_line_lets_its_clients_in() -> None:
+    async with lock_plane(tcp_auth_token="x" * 256) as plane, plane.clients(1) as (client,):
+        assert await client.ask("auth", "_", "x" * 256) == "ok"
+
+
+async def test_durable_locks_in_a_store_that_is_not_kept_are_warned_of(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with lock_plane(tcp_durable=True):
+        pass
+    assert "locks.durable.not_kept" in capsys.readouterr().err
+
+
+async def test_a_text_that_has_ended_does_not_count_as_a_key() -> None:
+    settings = {"tcp_keys_max": 2, "tcp_gc_interval_s": 3600}
+    async with lock_plane(**settings) as plane, plane.clients(1) as (client,):
+        assert await client.ask("kset", "brief", "x 1") == "ok"
+        assert await client.ask("kset", "lasting", "x 300") == "ok"
+        assert await client.ask("incr", "count", "1") == "error_max_keys"
+        async with asyncio.timeout(30):
+            while (answer := await client.ask("incr", "count", "1")) == "error_max_keys":
+                continue
+
+        assert answer == "ok 1"
+        assert await client.ask("kget", "lasting") == "ok x"
+        assert await client.ask("rpush", "list", "x") == "error_max_keys"
+
+
+async def test_stats_fit_into_what_clients_read() -> None:
+    """What is held and listened to is told first, and how much found no room."""
+    idle, held = 3000, 50
+    async with lock_plane(tcp_locks_max=10_000) as plane, plane.clients(2) as (client, listener):
+        asked = b"".join(b"l\n<%05d>%b\n0\n" % (number, b"x" * 40) for number in range(idle))
+        await client.send(asked)
+        tokens = [(await client.line()).split()[1] for _ in range(idle)]
+        for number, token in enumerate(tokens):
+            await client.send(b"r\n<%05d>%b\n%b\n" % (number, b"x" * 40, token))
+            assert await client.line() == b"ok\n"
+        for number in range(held):
+            await client.lock(f"held-{number}")
+        assert await listener.ask("listen", "news.>") == "ok"
+
+        answer = await client.ask("stats")
+
+        assert len(answer.encode()) < 65_536
+        told = json.loads(answer.removeprefix("ok "))
+        assert len(told["locks"]) == held
+        assert told["signal_channels"] == [{"pattern": "news.>", "listeners": 1}]
+        assert len(told["idle_locks"]) > 100
+        assert len(told["idle_locks"]) + told["omitted"] == idle
 
 
 def test_what_does_not_parse_in_dflockds_environment_is_ignored() -> None:
@@ -119,6 +175,35 @@ def test_what_does_not_parse_in_dflockds_environment_is_ignored() -> None:
     }
 
     assert settings_of(environ).model_dump() == settings_of().model_dump()
+
+
+@pytest.mark.parametrize("number", ["9223372036854775808", "-9223372036854775809", "9" * 5000])
+def test_a_number_that_dflockd_cannot_read_is_ignored(number: str) -> None:
+    """It reads 64 bits."""
+    environ = {"DFLOCKD_MAX_LOCKS": number, "DFLOCKD_GC_LOOP_SLEEP": number, "DFLOCKD_PORT": number}
+
+    assert settings_of(environ).model_dump() == settings_of().model_dump()
+    assert settings_of({"DFLOCKD_MAX_LOCKS": "09223372036854775807"}).tcp_locks_max == (1 << 63) - 1
+
+
+@pytest.mark.parametrize(
+    ("environ", "flags", "secret"),
+    [
+        ({"DFLOCKD_AUTH_TOKEN": "theirs"}, {"tcp_auth_token": "flag"}, b"flag"),
+        (
+            {"DFLOCKD_AUTH_TOKEN": "theirs", "HOLDFAST_TCP_AUTH_TOKEN": "ours"},
+            {"tcp_auth_token_file": "/nowhere/secret"},
+            b"ours",
+        ),
+        ({"DFLOCKD_AUTH_TOKEN": "theirs"}, {"tcp_auth_token_file": "/nowhere/secret"}, b"theirs"),
+        ({"DFLOCKD_AUTH_TOKEN_FILE": "/nowhere/secret"}, {"tcp_auth_token": "flag"}, b"flag"),
+    ],
+)
+def test_a_secret_wins_over_a_file_and_a_flag_over_the_environment(
+    environ: dict[str, str], flags: dict[str, str], secret: bytes
+) -> None:
+    """Decision 20. A file that does not count is not read."""
+    assert secret_of(settings_of(environ, **flags)) == secret
 
 
 def test_a_flag_wins_over_our_environment_and_that_over_dflockds() -> None:

@@ -50,6 +50,7 @@ ASGI_CASES: Final = {
     "POST /v1/release": "test_attachments::test_deleting_where_nothing_is_stages_nothing",
     "POST /v1/remove": "test_state::test_a_removal_is_published_like_everything_else",
     "GET /v1/signals": "test_signals::test_what_a_pattern_cannot_be_is_refused",
+    "GET /v1/signals/channels": "test_signals::test_channels_are_listed_with_their_listeners",
     "POST /v1/signals": "test_signals::test_a_signal_reaches_every_listener_whose_pattern_matches",
     "POST /v1/tc/cluster/announce": "test_coordinators::test_without_a_certificate_nobody_is_a_member",
     "POST /v1/tc/cluster/leave": "test_coordinators::test_without_a_certificate_nobody_is_a_member",

@@ -44,6 +44,23 @@ async def test_a_listener_that_hangs_up_is_gone(wire: Wire) -> None:
         await asyncio.sleep(POLL_S)
 
 
+async def test_channels_are_listed_with_their_listeners(wire: Wire) -> None:
+    async with (
+        listening(wire, "pattern=seen.%3E"),
+        listening(wire, "pattern=seen.%3E"),
+        listening(wire, "pattern=seen.a&group=g"),
+    ):
+        answer = (await wire.get("/v1/signals/channels", prefix="seen.")).json()
+        first = (await wire.get("/v1/signals/channels", prefix="seen.", limit="1")).json()
+
+        wild, group = answer["channels"]
+        assert (wild["pattern"], wild["listeners"], len(wild["listening"])) == ("seen.>", 2, 2)
+        assert (group["pattern"], group["group"], group["listeners"]) == ("seen.a", "g", 1)
+        assert all(one["age_seconds"] >= 0 and one["address"] for one in wild["listening"])
+        assert (answer["total"], first["total"], first["channels"][0]["pattern"]) == (2, 2, "seen.>")
+    assert refusal(await wire.get("/v1/signals/channels", limit="x")) == (400, "invalid_page")
+
+
 async def test_a_thousand_signals_come_in_their_order(wire: Wire) -> None:
     async with listening(wire, "pattern=many") as heard:
         for number in range(200):

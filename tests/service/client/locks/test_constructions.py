@@ -235,6 +235,26 @@ async def test_a_party_that_gives_up_is_not_counted(async_client: AsyncClient) -
         await async_client.barrier("given-up", 2).wait(wait_s=0.2)
 
 
+@pytest.mark.parametrize("ttl_s", [9.2, 9.5, 9.999, 10])
+async def test_a_lease_of_a_fraction_of_a_second_lets_nobody_through_too_early(
+    async_client: AsyncClient, ttl_s: float
+) -> None:
+    """It goes over the wire rounded up, and must not look like the mark of one that has passed."""
+    parties = [async_client.barrier(f"early-{ttl_s}", 3, ttl_s=ttl_s) for _ in range(2)]
+
+    results = await asyncio.gather(*[one.wait(wait_s=0.5) for one in parties], return_exceptions=True)
+
+    assert [type(result) for result in results] == [LeaseHeld, LeaseHeld]
+
+
+def test_a_lease_of_a_fraction_lets_nobody_through_the_blocking_twin(client: Client) -> None:
+    other = started(lambda: client.barrier("sync-early", 3, ttl_s=9.2).wait(wait_s=0.5))
+    with pytest.raises(LeaseHeld):
+        client.barrier("sync-early", 3, ttl_s=9.2).wait(wait_s=0.5)
+    with pytest.raises(LeaseHeld):
+        other.result(WAIT_S)
+
+
 def test_the_blocking_twin_meets(client: Client) -> None:
     others = [started(lambda: client.barrier("sync-meet", 3).wait(wait_s=WAIT_S)) for _ in range(2)]
 

@@ -5,6 +5,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from threading import Thread
 from zlib import crc32
 
 import pytest
@@ -138,6 +139,63 @@ async def test_a_lock_that_is_released_elsewhere_is_lost(client: AsyncTcpClient,
             async with lock:
                 async with asyncio.timeout(WAIT_S):
                     await lock.lost.wait()
+
+
+class FallsSilent:
+    """A server that grants a lock for a second and answers nothing after that."""
+
+    def __init__(self) -> None:
+        self._bound = socket.create_server(("127.0.0.1", 0))
+        host, port = self._bound.getsockname()
+        self.address = f"{host}:{port}"
+        self._accepted: list[socket.socket] = []
+        self._thread = Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        accepted, _ = self._bound.accept()
+        self._accepted.append(accepted)
+        with accepted.makefile("rb") as lines:
+            for _ in range(3):
+                lines.readline()
+        accepted.sendall(b"ok token 1\n")
+
+    def close(self) -> None:
+        self._thread.join()
+        for one in (self._bound, *self._accepted):
+            one.close()
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    server = FallsSilent()
+    yield server.address
+    server.close()
+
+
+PATIENT = TcpOptions(timeout_s=2 * WAIT_S)
+
+
+async def test_a_lock_is_lost_with_its_lease_when_the_server_falls_silent(silent: str) -> None:
+    """Not when the renewal has waited for as long as an answer may take."""
+    async with AsyncTcpClient(silent, options=PATIENT) as client:
+        lock = await client.lock("silent", ttl_s=1)
+
+        async with asyncio.timeout(WAIT_S):
+            await lock.lost.wait()
+
+        with pytest.raises(LeaseLost):
+            await lock.release()
+
+
+def test_a_lock_of_the_blocking_twin_is_lost_with_its_lease(silent: str) -> None:
+    with TcpClient(silent, options=PATIENT) as client:
+        lock = client.lock("silent", ttl_s=1)
+
+        assert lock.lost.wait(WAIT_S)
+
+        with pytest.raises(LeaseLost):
+            lock.release()
 
 
 async def test_a_semaphore_has_so_many_slots(client: AsyncTcpClient) -> None:

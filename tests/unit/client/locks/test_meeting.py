@@ -5,6 +5,7 @@ import pytest
 from holdfast.client.errors import InvalidArgument
 from holdfast.client.locks.meeting import LINGER_S, ROUNDS, channel_of, is_open, round_of, waiting_ttl_s
 from holdfast.client.locks.view import LockHolder, LockView
+from holdfast.client.session.lease import whole_seconds
 
 TTL_S = 30
 
@@ -49,8 +50,14 @@ def test_one_whose_slot_is_gone_is_told(seen: LockView | None) -> None:
     assert is_open(seen, 3, 3) is None
 
 
-def test_nobody_waits_with_the_time_of_a_mark() -> None:
-    assert waiting_ttl_s(LINGER_S) != LINGER_S
+@pytest.mark.parametrize("ttl_s", [LINGER_S - 0.999, LINGER_S - 0.8, LINGER_S - 0.5, LINGER_S])
+def test_nobody_waits_with_the_time_of_a_mark(ttl_s: float) -> None:
+    assert whole_seconds(waiting_ttl_s(ttl_s)) == LINGER_S + 1
+
+
+def test_any_other_time_is_waited_with_as_it_is_sent() -> None:
+    assert waiting_ttl_s(LINGER_S - 1) == LINGER_S - 1
+    assert waiting_ttl_s(LINGER_S + 0.1) == LINGER_S + 1
     assert waiting_ttl_s(TTL_S) == TTL_S
     with pytest.raises(InvalidArgument):
         waiting_ttl_s(0.5)

@@ -1,4 +1,4 @@
-"""`holdfast locks`: who holds which locks and semaphores, and an end to one that is stuck."""
+"""`holdfast locks`: who holds which locks and semaphores, who listens to signals, and an end to a lock that is stuck."""
 
 import json
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from holdfast.cli.client.print import printable
 from holdfast.cli.client.target import SERVER, Target, takes
 from holdfast.cli.output import Output, OutputFormat, counted, failure, print_result
 from holdfast.cli.queue.print import table
-from holdfast.client import LockHolder, LockView
+from holdfast.client import ChannelView, LockHolder, LockView
 
 app = typer.Typer(
     name="locks",
@@ -48,6 +48,28 @@ def ls(
         typer.echo(table(head, [_row(view) for view in found]))
     else:
         typer.echo("no lock is known")
+
+
+@app.command(epilog="Example:  holdfast locks channels orders. --output json")
+@takes_server()
+def channels(
+    target: Target,
+    prefix: Annotated[
+        str, typer.Argument(metavar="[PREFIX]", help="Only channels and patterns that begin so.")
+    ] = "",
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="At most so many.")] = 1_000,
+    output: Output = OutputFormat.TEXT,
+) -> None:
+    """List the channels and patterns that are listened to for signals, each with its group, listeners, and the first one's address."""
+    with target.client() as client:
+        found = client.locks.channels(prefix, limit=limit)
+    if output is OutputFormat.JSON:
+        typer.echo(json.dumps([view.raw for view in found], indent=2))
+    elif found:
+        head = ["CHANNEL", "GROUP", "LISTENERS", "ADDRESS", "AGE"]
+        typer.echo(table(head, [_channel(view) for view in found]))
+    else:
+        typer.echo("nobody listens")
 
 
 @app.command(epilog="Example:  holdfast locks show jobs/nightly --output json")
@@ -100,6 +122,17 @@ def _seen(target: Target, key: str) -> LockView:
     if view is None:
         raise failure(f"{printable(key)}: this key has no holder and no waiter, and was not used lately")
     return view
+
+
+def _channel(view: ChannelView) -> list[object]:
+    first = view.listening[0] if view.listening else None
+    return [
+        printable(view.pattern),
+        printable(view.group) or "-",
+        view.listeners,
+        (printable(first.address) if first else "") or "-",
+        f"{first.age_s:.0f}s" if first else "-",
+    ]
 
 
 def _row(view: LockView) -> list[object]:

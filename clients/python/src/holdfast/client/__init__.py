@@ -30,7 +30,7 @@ from holdfast.client.errors import (
     UnexpectedAnswer,
 )
 from holdfast.client.locks.claim import LockGrant
-from holdfast.client.locks.view import LockHolder, LockView, LockWaiter, Signal
+from holdfast.client.locks.view import ChannelListener, ChannelView, LockHolder, LockView, LockWaiter, Signal
 from holdfast.client.options import ClientOptions
 from holdfast.client.query.namespace import IndexFlush, NamespaceConfig
 from holdfast.client.query.rows import Row
@@ -72,6 +72,8 @@ __all__ = [
     "AsyncSession",
     "Attachment",
     "CasMismatch",
+    "ChannelListener",
+    "ChannelView",
     "Client",
     "ClientClosed",
     "ClientError",

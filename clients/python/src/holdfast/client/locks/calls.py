@@ -7,7 +7,7 @@ from typing import Final
 from holdfast.client.errors import ApiError, InvalidArgument, NotFound
 from holdfast.client.locks import request
 from holdfast.client.locks.claim import LockClaim
-from holdfast.client.locks.view import LockView
+from holdfast.client.locks.view import ChannelView, LockView
 from holdfast.client.options import ClientOptions
 from holdfast.client.queue.opening import Opening
 from holdfast.client.wire.call import Call, Members
@@ -91,6 +91,11 @@ class LockCalls:
         )
         members = (yield from self.channel.send(call)).expect(200).members()
         return LockPage(tuple(LockView.read(one) for one in members.items("locks")), members.text("cursor"))
+
+    def channels(self, prefix: str, limit: int) -> Flow[tuple[ChannelView, ...]]:
+        call = request.channels(prefix=prefix, limit=limit, correlation_id=self.correlation_id())
+        members = (yield from self.channel.send(call)).expect(200).members()
+        return tuple(ChannelView.read(one) for one in members.items("channels"))
 
     def release(self, key: str, token: str) -> Flow[None]:
         call = request.release(key=key, token=token, correlation_id=self.correlation_id())

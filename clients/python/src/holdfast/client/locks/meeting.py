@@ -11,6 +11,7 @@ from typing import Final
 
 from holdfast.client.errors import InvalidArgument
 from holdfast.client.locks.view import LockView
+from holdfast.client.session.lease import whole_seconds
 
 ROUNDS: Final = 8
 """Keys that the rounds of a barrier use in turns."""
@@ -36,11 +37,12 @@ def round_of(key: str, number: int) -> str:
     return f"{key}.{number % ROUNDS}"
 
 
-def waiting_ttl_s(ttl_s: float) -> float:
-    """The lease of one that waits at a barrier: never that of one that has passed."""
+def waiting_ttl_s(ttl_s: float) -> int:
+    """The lease of one that waits at a barrier, as it is sent: never that of one that has passed."""
     if ttl_s < 1:
         raise InvalidArgument("ttl_s of a barrier must be at least 1")
-    return ttl_s + 1 if round(ttl_s) == LINGER_S else ttl_s
+    seconds = whole_seconds(ttl_s)
+    return seconds + 1 if seconds == LINGER_S else seconds
 
 
 def is_open(view: LockView | None, fencing_token: int, parties: int) -> bool | None:

@@ -65,6 +65,12 @@ def listing(*, prefix: str, limit: int, cursor: str, correlation_id: str) -> Cal
     return Call("GET", "/v1/locks", present, {"X-Correlation-Id": correlation_id}, is_idempotent=True)
 
 
+def channels(*, prefix: str, limit: int, correlation_id: str) -> Call:
+    query = {"limit": str(limit)} | ({"prefix": prefix} if prefix else {})
+    headers = {"X-Correlation-Id": correlation_id}
+    return Call("GET", "/v1/signals/channels", query, headers, is_idempotent=True)
+
+
 def signal(channel: str, payload: str, correlation_id: str) -> Call:
     return _json_call("/v1/signals", {"channel": channel, "payload": payload}, correlation_id)
 

@@ -75,6 +75,38 @@ class LockView:
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelListener:
+    """A connection that takes signals."""
+
+    address: str
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelView:
+    """A channel or a pattern that is listened to. The number is exact; of many listeners only the first ones are there."""
+
+    pattern: str
+    group: str
+    listeners: int
+    listening: tuple[ChannelListener, ...]
+    raw: Mapping[str, Any] = field(repr=False, compare=False)
+
+    @classmethod
+    def read(cls, members: Members) -> "ChannelView":
+        return cls(
+            pattern=members.text("pattern"),
+            group=members.text("group"),
+            listeners=members.number("listeners"),
+            listening=tuple(
+                ChannelListener(one.text("address"), _seconds(one, "age_seconds"))
+                for one in members.items("listening")
+            ),
+            raw=members.raw,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Signal:
     """What was sent to a channel."""
 

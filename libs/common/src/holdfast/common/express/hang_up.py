@@ -19,7 +19,15 @@ def is_peer_gone(transport: asyncio.Transport) -> bool:
     return hang_up is not None and bool(hang_up.poll(0))
 
 
-def watch_hang_up(transport: asyncio.Transport) -> "select.poll | None":
+def has_peer_finished(transport: asyncio.Transport) -> bool:
+    """Whether the end of what the other side sends has come, maybe behind bytes that are not read yet. Linux alone tells."""
+    if transport.is_closing():
+        return True
+    poll = watch_hang_up(transport, getattr(select, "POLLRDHUP", 0))
+    return poll is not None and bool(poll.poll(0))
+
+
+def watch_hang_up(transport: asyncio.Transport, events: int = 0) -> "select.poll | None":
     """Finds something as soon as the other side is gone: errors and hang-ups are reported unasked. None: there is no socket."""
     descriptor: int | None = transport.get_extra_info(FILENO)
     if descriptor is None:
@@ -28,7 +36,7 @@ def watch_hang_up(transport: asyncio.Transport) -> "select.poll | None":
             return None
         descriptor = peer.fileno()
     poll = select.poll()
-    poll.register(descriptor, 0)
+    poll.register(descriptor, events)
     return poll
 
 

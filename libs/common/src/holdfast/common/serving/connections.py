@@ -24,6 +24,13 @@ class EndsInOrder(Protocol):
     def shutdown(self) -> None: ...
 
 
+@runtime_checkable
+class SeesEnd(Protocol):
+    """A connection that wants to know of the end of its input also while it reads nothing."""
+
+    def peer_finished(self) -> None: ...
+
+
 class Connections:
     """Those of one listener. The server treats them as it does those of HTTP (`Lane`)."""
 
@@ -108,6 +115,10 @@ class _Connection(asyncio.Protocol):
         self._connections.forget(self)
         if self._is_served:
             self._served.connection_lost(exc)
+
+    def peer_finished(self) -> None:
+        if isinstance(self._served, SeesEnd):
+            self._served.peer_finished()
 
     def shutdown(self) -> None:
         if isinstance(self._served, EndsInOrder):

@@ -3,13 +3,16 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from pydantic import Field
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 ENV_PREFIXES = ("HOLDFAST_", "LOCKD_")
+_INT64_MIN: Final = -(1 << 63)
+_INT64_MAX: Final = (1 << 63) - 1
+_INT64_DIGITS: Final = 19
 
 
 class SettingsGroup(BaseSettings):
@@ -49,7 +52,15 @@ class Flag:
         # An empty variable counts as not set, as in shells and compose files that pass everything through.
         if not value or name not in self.env_extra or not self.env_extra_pattern:
             return bool(value)
-        return re.fullmatch(self.env_extra_pattern, value) is not None
+        return re.fullmatch(self.env_extra_pattern, value) is not None and not is_beyond_int64(value)
+
+
+def is_beyond_int64(text: str) -> bool:
+    """Whether it is a number, and one that a program which counts in 64 bits cannot read."""
+    digits = text.lstrip("+-").lstrip("0")
+    if not digits.isdecimal():
+        return False
+    return len(digits) > _INT64_DIGITS or not _INT64_MIN <= int(text) <= _INT64_MAX
 
 
 def setting(

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr
 
-from holdfast.common.settings.flag import SettingsGroup, setting
+from holdfast.common.settings.flag import SettingsGroup, is_beyond_int64, setting
 from holdfast.common.settings.origin import surroundings
 from holdfast.common.settings.server import OptionalListen
 from holdfast.common.settings.value import WHOLE_NUMBER, DurationS, ExpandedPath
@@ -18,7 +18,7 @@ TCP_PORT: Final = "6388"
 def _default_listen() -> str:
     environ = surroundings.get().environ
     host, port = environ.get("DFLOCKD_HOST") or TCP_HOST, environ.get("DFLOCKD_PORT", "")
-    if re.fullmatch(WHOLE_NUMBER, port) is None:
+    if re.fullmatch(WHOLE_NUMBER, port) is None or is_beyond_int64(port):
         port = TCP_PORT
     port = port.removeprefix("+")
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

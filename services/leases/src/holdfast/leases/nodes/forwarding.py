@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from holdfast.leases.layer.locks.listening import ChannelView, together
 from holdfast.leases.layer.locks.records import Grant, Outcome, Pending, Refused, Session, Tell
 from holdfast.leases.layer.locks.service import LIST_MAX, LockService
 from holdfast.leases.layer.locks.signals import Listener
@@ -35,6 +36,10 @@ class ForwardingLockService(LockService):
 
     def _home(self, key: bytes) -> LockService | NodeLink | None:
         """This node's own locks, the way to another one, or None: no node can decide now."""
+        raise NotImplementedError
+
+    def _give_back(self, key: bytes, token: bytes) -> None:
+        """Release what a client that is gone holds at another node."""
         raise NotImplementedError
 
     # -- locks and semaphores
@@ -98,7 +103,15 @@ class ForwardingLockService(LockService):
     ) -> Outcome | Pending:
         if link is None or (is_waiting and self.is_stopping):
             return Refused.UNAVAILABLE
-        found = link.call(kind, session.number, session.address, *fields, tell=tell, is_waiting=is_waiting)
+        found = link.call(
+            kind,
+            session.number,
+            session.address,
+            *fields,
+            tell=tell,
+            is_waiting=is_waiting,
+            give_back=partial(self._give_back, fields[0]),
+        )
         if isinstance(found, Pending) and session.number:
             link.clients[session.number] = session
         return found
@@ -134,12 +147,23 @@ class ForwardingLockService(LockService):
     # -- signals
 
     def listen(self, listener: Listener, pattern: bytes, group: bytes, tell: Tell) -> Outcome | Pending:
-        return self._signals.listen(listener, pattern, group, tell)
+
+        def told(outcome: Outcome) -> None:
+            if outcome is not True:
+                self.listening.remove(listener, pattern, group)
+            tell(outcome)
+
+        found = self._signals.listen(listener, pattern, group, told)
+        if found is True or isinstance(found, Pending):
+            self.listening.add(listener, pattern, group, self.now_s())
+        return found
 
     def unlisten(self, listener: Listener, pattern: bytes, group: bytes, tell: Tell) -> Outcome | Pending:
+        self.listening.remove(listener, pattern, group)
         return self._signals.unlisten(listener, pattern, group, tell)
 
     def leave(self, listener: Listener) -> None:
+        self.listening.leave(listener)
         self._signals.leave(listener)
 
     def signal(self, channel: bytes, payload: bytes, tell: Tell) -> Outcome | Pending:
@@ -170,6 +194,12 @@ class ForwardingLockService(LockService):
         for answer in answers:
             found += _views(answer)
         return sorted(found, key=lambda view: view.name)[:limit]
+
+    async def channels_everywhere(self, prefix: bytes = b"") -> Sequence[ChannelView]:
+        answers = await asyncio.gather(*(asked(link, "channels", prefix) for link in self._links.values()))
+        texts = [text for answer in answers if isinstance(answer, list) for text in answer]
+        far = [msgspec.msgpack.decode(text, type=ChannelView) for text in texts]
+        return together([*self.channels(prefix), *far])
 
 
 def _views(texts: Outcome) -> list[LockView]:

@@ -23,9 +23,11 @@ class HostedListener:
     def __init__(self, host: "Host", number: int) -> None:
         self._host = host
         self._number = number
+        self.is_full = False
+        """The other node says so: what it has no room for would be counted and dropped."""
 
     def push(self, channel: bytes, payload: bytes) -> bool:
-        if not self._host.is_open or self._host.unsent_bytes > PUSHES_BYTES_MAX:
+        if self.is_full or not self._host.is_open or self._host.unsent_bytes > PUSHES_BYTES_MAX:
             return False
         self._host.send("push", self._number, channel, payload)
         return True
@@ -113,6 +115,20 @@ class Host(Wire):
         pending = self._pending.pop(number, None)
         if pending is not None:
             self._service.cancel(pending)
+            self._tell(
+                number, Refused.UNAVAILABLE
+            )  # The other node keeps the call until its outcome is there.
+
+    def _hurry(self, number: int) -> None:
+        """The client has ended its own side: it takes an outcome that is coming, but waits for nothing."""
+        pending = self._pending.get(number)
+        if pending is None:
+            return
+        if pending.waits:
+            self._service.cancel(pending)
+            self._tell(number, Refused.TIMEOUT)
+        else:
+            pending.hurry()
 
     def _redeem(self, number: int, ticket: str, key: bytes, timeout_s: float) -> None:
         self._answer(number, None, lambda tell: self._service.on_ticket(ticket, key, timeout_s, tell))
@@ -140,6 +156,17 @@ class Host(Wire):
             number, self._service.hub, lambda tell: self._local.unlisten(hosted, pattern, group, tell)
         )
 
+    def _full(self, listener: int) -> None:
+        self._say_room(listener, is_full=True)
+
+    def _room(self, listener: int) -> None:
+        self._say_room(listener, is_full=False)
+
+    def _say_room(self, listener: int, *, is_full: bool) -> None:
+        hosted = self._listeners.get(listener)
+        if hosted is not None:
+            hosted.is_full = is_full
+
     def _leave(self, listener: int) -> None:
         hosted = self._listeners.pop(listener, None)
         if hosted is not None:
@@ -161,6 +188,10 @@ class Host(Wire):
         view = self._local.describe(key)
         self._tell(number, [] if view is None else [msgspec.msgpack.encode(view)])
 
+    def _channels(self, number: int, prefix: bytes) -> None:
+        """Of this node's own clients: the others tell theirs."""
+        self._tell(number, [msgspec.msgpack.encode(view) for view in self._service.channels(prefix)])
+
 
 _HANDLERS: Final[Mapping[str, Callable[..., Any]]] = {
     "acquire": Host._acquire,
@@ -170,13 +201,17 @@ _HANDLERS: Final[Mapping[str, Callable[..., Any]]] = {
     "release": Host._release,
     "renew": Host._renew,
     "cancel": Host._cancel,
+    "hurry": Host._hurry,
     "end": Host._end,
     "listen": Host._listen,
     "unlisten": Host._unlisten,
     "leave": Host._leave,
+    "full": Host._full,
+    "room": Host._room,
     "signal": Host._signal,
     "value": Host._value,
     "overview": Host._overview,
     "list": Host._list,
     "describe": Host._describe,
+    "channels": Host._channels,
 }

@@ -12,13 +12,15 @@ from itertools import count
 from typing import Any, Final, Protocol
 
 from holdfast.common.backoff import Backoff
-from holdfast.leases.layer.locks.records import Outcome, Pending, Refused, Session, Tell
+from holdfast.leases.layer.locks.records import Grant, Outcome, Pending, Refused, Session, Tell
 from holdfast.leases.nodes.wire import Frame, Wire, unpacked
 
 CONNECT_S_MAX: Final = 5.0
 CALLS_MAX: Final = 100_000
-HURRY_S: Final = 0.25
-"""For the answer to a client that has ended its side, if it need not wait for it."""
+
+
+GiveBack = Callable[[bytes], None]
+"""Releases the slot of this token, which no client was told of."""
 
 
 class Owner(Protocol):
@@ -36,14 +38,25 @@ class Owner(Protocol):
 class RemoteCall(Pending):
     """A request that another node decides."""
 
-    __slots__ = ("is_waiting", "link", "number", "tell")
+    __slots__ = ("give_back", "is_cancelled", "is_waiting", "link", "number", "tell")
 
-    def __init__(self, link: "NodeLink", number: int, tell: Tell, *, is_waiting: bool) -> None:
+    def __init__(
+        self, link: "NodeLink", number: int, tell: Tell, *, is_waiting: bool, give_back: GiveBack | None
+    ) -> None:
         self.link = link
         self.number = number
         self.tell = tell
         self.is_waiting = is_waiting
         """It may take as long as its client is ready to wait."""
+        self.give_back = give_back
+        self.is_cancelled = False
+        """Its client is gone. The other node says what it came to all the same: a grant may have crossed the cancel."""
+
+    def finish(self, outcome: Outcome) -> None:
+        if not self.is_cancelled:
+            self.tell(outcome)
+        elif self.give_back is not None and isinstance(outcome, Grant):
+            self.give_back(outcome.token)
 
     @property
     def waits(self) -> bool:
@@ -52,7 +65,7 @@ class RemoteCall(Pending):
 
     def hurry(self) -> None:
         if self.is_waiting:
-            asyncio.get_running_loop().call_later(HURRY_S, self.link.give_up, self)
+            self.link.say("hurry", self.number)
 
 
 class NodeLink:
@@ -94,11 +107,20 @@ class NodeLink:
 
     # -- calls
 
-    def call(self, kind: str, *fields: Any, tell: Tell, is_waiting: bool = False) -> Outcome | Pending:
+    def call(
+        self,
+        kind: str,
+        *fields: Any,
+        tell: Tell,
+        is_waiting: bool = False,
+        give_back: GiveBack | None = None,
+    ) -> Outcome | Pending:
         if not self.is_connected.is_set() or self._end is None or len(self._calls) >= CALLS_MAX:
             return Refused.UNAVAILABLE
         number = next(self._numbers)
-        call = self._calls[number] = RemoteCall(self, number, tell, is_waiting=is_waiting)
+        call = self._calls[number] = RemoteCall(
+            self, number, tell, is_waiting=is_waiting, give_back=give_back
+        )
         self._end.send(kind, number, *fields)
         return call
 
@@ -108,18 +130,13 @@ class NodeLink:
             self._end.send(kind, *fields)
 
     def cancel(self, call: RemoteCall) -> None:
-        if self._calls.pop(call.number, None) is not None:
+        if call.number in self._calls and not call.is_cancelled:
+            call.is_cancelled = True
             self.say("cancel", call.number)
-
-    def give_up(self, call: RemoteCall) -> None:
-        """Its client waits no longer."""
-        if call.number in self._calls:
-            self.cancel(call)
-            call.tell(Refused.TIMEOUT)
 
     def refuse_waiting(self) -> None:
         """No call waits any more."""
-        for call in [call for call in self._calls.values() if call.is_waiting]:
+        for call in [call for call in self._calls.values() if call.is_waiting and not call.is_cancelled]:
             self.cancel(call)
             call.tell(Refused.UNAVAILABLE)
 
@@ -158,7 +175,7 @@ class NodeLink:
         self.is_connected.clear()
         calls, self._calls = self._calls, {}
         for call in calls.values():
-            call.tell(Refused.UNAVAILABLE)
+            call.finish(Refused.UNAVAILABLE)
         self._owner.link_is_lost(self)
 
     def received(self, frame: Frame) -> None:
@@ -167,7 +184,7 @@ class NodeLink:
             number, outcome = fields
             call = self._calls.pop(number, None)
             if call is not None:
-                call.tell(unpacked(outcome))
+                call.finish(unpacked(outcome))
         elif kind == "push":
             self._owner.push(*fields)
         elif kind == "lost":

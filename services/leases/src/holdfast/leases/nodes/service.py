@@ -81,7 +81,8 @@ class NodeLockService(ForwardingLockService):
         link = self._links.get(node)
         if link is None or self.is_stopping:
             return super().redeem(node, ticket, key, timeout_s, tell)
-        return link.call("redeem", ticket, key, timeout_s, tell=tell, is_waiting=True)
+        give_back = partial(self._give_back, key)
+        return link.call("redeem", ticket, key, timeout_s, tell=tell, is_waiting=True, give_back=give_back)
 
     # -- who decides
 
@@ -114,10 +115,10 @@ class NodeLockService(ForwardingLockService):
         held = self._held.pop(session)
         if self._is_durable and self.options.releases_with_session and not keeps_leases:
             for key, token in held:
-                self._give_back(key, token, GIVE_BACKS_MAX)
+                self._give_back(key, token)
 
-    def _give_back(self, key: bytes, token: bytes, attempts: int) -> None:
-        """Release what a client that is gone holds at another node, again and again until a node answers that decides."""
+    def _give_back(self, key: bytes, token: bytes, attempts: int = GIVE_BACKS_MAX) -> None:
+        """Again and again, until a node answers that decides."""
 
         def told(outcome: Outcome) -> None:
             if outcome is Refused.UNAVAILABLE and attempts > 1 and not self.is_stopping:

@@ -1,6 +1,12 @@
 """Signals over several nodes: all subscriptions are at the home of the hub, so that a group is one group, and a connection gets a signal
-once. When the hub gets another home, every node says there what its connections listen to."""
+once. When the hub gets another home, every node says there what its connections listen to.
 
+What the hub has counted is not dropped: a signal for a connection that has no room is kept here, and the hub is told that the connection
+is full, so that it gets no more and another member of its group does, until there is room again.
+"""
+
+import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -11,6 +17,8 @@ from holdfast.leases.nodes.link import NodeLink
 
 HUB: Final = b"\0signals"
 """What the home of the hub is found by, as that of a key."""
+ROOM_LOOK_S: Final = 0.05
+"""How often it is looked whether a connection that was full has room."""
 
 
 class NodeSignals:
@@ -21,6 +29,10 @@ class NodeSignals:
         self._home = home
         self._subscriptions = Subscriptions()
         self._said_to: LockService | NodeLink | None = None
+        self._kept: dict[int, deque[tuple[bytes, bytes]]] = {}
+        """Signals for connections that are full: those that were on their way when the hub was told so."""
+        self._said_full: set[int] = set()
+        self._look_timer: asyncio.TimerHandle | None = None
 
     def listen(self, listener: Listener, pattern: bytes, group: bytes, tell: Tell) -> Outcome | Pending:
         check_pattern(pattern)
@@ -50,6 +62,8 @@ class NodeSignals:
         number = self._subscriptions.leave(listener)
         if number is None:
             return
+        self._kept.pop(number, None)
+        self._said_full.discard(number)
         home = self._home()
         if isinstance(home, NodeLink):
             home.say("leave", number)
@@ -64,8 +78,35 @@ class NodeSignals:
     def push(self, number: int, channel: bytes, payload: bytes) -> None:
         """The hub has a signal for a connection of this node."""
         listener = self._subscriptions.listeners.get(number)
-        if listener is not None:
-            listener.push(channel, payload)
+        if listener is None:
+            return
+        kept = self._kept.get(number)
+        if kept is None and listener.push(channel, payload):
+            return
+        self._kept.setdefault(number, deque()).append((channel, payload))
+        if number not in self._said_full:
+            self._said_full.add(number)
+            self._tell_home("full", number)
+        if self._look_timer is None:
+            self._look_timer = asyncio.get_running_loop().call_later(ROOM_LOOK_S, self._look_for_room)
+
+    def _look_for_room(self) -> None:
+        self._look_timer = None
+        for number, kept in list(self._kept.items()):
+            push = self._subscriptions.listeners[number].push
+            while kept and push(*kept[0]):
+                kept.popleft()
+            if not kept:
+                del self._kept[number]
+                self._said_full.discard(number)
+                self._tell_home("room", number)
+        if self._kept:
+            self._look_timer = asyncio.get_running_loop().call_later(ROOM_LOOK_S, self._look_for_room)
+
+    def _tell_home(self, kind: str, number: int) -> None:
+        home = self._home()
+        if isinstance(home, NodeLink):
+            home.say(kind, number)
 
     def look(self) -> None:
         """The hub may have got another home."""
@@ -80,6 +121,7 @@ class NodeSignals:
     def _say(self) -> None:
         """Every subscription of this node, in the order in which they came."""
         home = self._said_to = self._home()
+        self._said_full.clear()  # The new hub has not heard of it.
         for number, pattern, group in self._subscriptions:
             if isinstance(home, LockService):
                 home.listen(self._subscriptions.listeners[number], pattern, group, ignore)

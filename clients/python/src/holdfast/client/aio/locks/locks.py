@@ -8,7 +8,7 @@ from holdfast.client.aio.renewer import Renewer
 from holdfast.client.aio.transport import Transport
 from holdfast.client.errors import ClientClosed, ClientError
 from holdfast.client.locks.calls import PAGE_MAX, LockCalls, LockPage, WantedLock
-from holdfast.client.locks.view import LockView
+from holdfast.client.locks.view import ChannelView, LockView
 
 
 class Locks:
@@ -59,6 +59,10 @@ class Locks:
     async def describe(self, key: str) -> LockView | None:
         """One key; None if it was not used lately."""
         return await self._transport.run(self._calls.describe(key))
+
+    async def channels(self, prefix: str = "", *, limit: int = PAGE_MAX) -> tuple[ChannelView, ...]:
+        """Channels and patterns that begin so and are listened to, at most 1,000."""
+        return await self._transport.run(self._calls.channels(prefix, limit))
 
     async def release(self, key: str, token: str) -> None:
         """End a lock that another process has taken, by its token; LeaseLost if it holds nothing."""

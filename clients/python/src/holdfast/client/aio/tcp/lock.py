@@ -1,5 +1,6 @@
 """A lock that is held by a connection, and a place in the queue of a key."""
 
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
@@ -22,7 +23,7 @@ class TcpLock:
     """Renewed in the background on its connection; released at the end of its block.
 
     It belongs to its connection: when that breaks, the server releases it. `lost` is set as soon as that is noticed, by the next renewal
-    at the latest; a block whose lock was lost ends with LeaseLost.
+    at the latest, and when the lease is over without an answer of the server; a block whose lock was lost ends with LeaseLost.
     """
 
     def __init__(
@@ -41,6 +42,8 @@ class TcpLock:
         self.lost = Event()
         self.lost_because: LeaseLost | None = None
         self._connection = connection
+        # The grant may have come at any moment of a long wait: half of the time is believed then.
+        self._ends_s = max(connection.used_at_s + self.ttl_s, time.monotonic() + self.ttl_s / 2)
         self._timeout_s = timeout_s
         self._give_back = give_back
         self._asking = Lock()
@@ -80,6 +83,7 @@ class TcpLock:
                 self._lose(protocol.not_held(answer))
                 self._check_held()
             self.ttl_s = protocol.number_of(answer)
+            self._ends_s = self._connection.used_at_s + self.ttl_s
             return self.ttl_s
 
     async def release(self) -> None:
@@ -97,14 +101,23 @@ class TcpLock:
             self._give_back(self._connection)
 
     async def _ask(self, request: bytes) -> str:
+        """No longer than the lease lasts for certain, by our own clock."""
+        left_s = self._ends_s - time.monotonic()
+        if left_s <= 0:
+            self._lose(LeaseLost("lease_expired", "the lease ended before it was renewed"))
+            self._check_held()
         try:
-            return await self._connection.ask(request, self._timeout_s)
+            return await self._connection.ask(request, min(self._timeout_s, left_s))
         except TransportFailed as problem:
             self._lose(LeaseLost("lock_not_held", f"the connection of the lock broke: {problem}"))
             raise self.lost_because or problem from problem
 
+    def _renewal_in_s(self) -> float:
+        left_s = self._ends_s - time.monotonic()
+        return max(0.0, min(left_s - self.ttl_s * (_RENEW_SHARE - 1) / _RENEW_SHARE, _RENEW_S_MAX))
+
     async def _keep(self) -> None:
-        while not await is_set_within(self._ended, min(self.ttl_s / _RENEW_SHARE, _RENEW_S_MAX)):
+        while not await is_set_within(self._ended, self._renewal_in_s()):
             try:
                 await self.renew()
             except ClientError as problem:

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from holdfast.client.errors import ClientClosed, ClientError
 from holdfast.client.locks.calls import PAGE_MAX, LockCalls, LockPage, WantedLock
-from holdfast.client.locks.view import LockView
+from holdfast.client.locks.view import ChannelView, LockView
 from holdfast.client.sync.locks.lock import HeldLock
 from holdfast.client.sync.renewer import Renewer
 from holdfast.client.sync.transport import Transport
@@ -59,6 +59,10 @@ class Locks:
     def describe(self, key: str) -> LockView | None:
         """One key; None if it was not used lately."""
         return self._transport.run(self._calls.describe(key))
+
+    def channels(self, prefix: str = "", *, limit: int = PAGE_MAX) -> tuple[ChannelView, ...]:
+        """Channels and patterns that begin so and are listened to, at most 1,000."""
+        return self._transport.run(self._calls.channels(prefix, limit))
 
     def release(self, key: str, token: str) -> None:
         """End a lock that another process has taken, by its token; LeaseLost if it holds nothing."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import Final
 
+from holdfast.leases.layer.locks.listening import ChannelView, Listening, together
 from holdfast.leases.layer.locks.records import Outcome, Pending, Refused, Session, Tell, Waiter
 from holdfast.leases.layer.locks.signals import Listener, SignalHub
 from holdfast.leases.layer.locks.table import LockTable, TableLimits
@@ -47,6 +48,7 @@ class LockService:
         self.now_s = now_s
         self.table = LockTable(Tokens(lambda: time.time_ns() // 1000).next, options.table)
         self.signals = SignalHub()
+        self.listening = Listening()
         self.values = Values(options.values)
         self.on_expired: Callable[[int], object] = lambda count: None
         self.is_stopping = False
@@ -138,15 +140,18 @@ class LockService:
     def listen(self, listener: Listener, pattern: bytes, group: bytes, tell: Tell) -> Outcome | Pending:
         """Raises InvalidPattern."""
         self.signals.listen(listener, pattern, group)
+        self.listening.add(listener, pattern, group, self.now_s())
         return True
 
     def unlisten(self, listener: Listener, pattern: bytes, group: bytes, tell: Tell) -> Outcome | Pending:
         self.signals.unlisten(listener, pattern, group)
+        self.listening.remove(listener, pattern, group)
         return True
 
     def leave(self, listener: Listener) -> None:
         """The listener is gone."""
         self.signals.leave(listener)
+        self.listening.leave(listener)
 
     def signal(self, channel: bytes, payload: bytes, tell: Tell) -> Outcome | Pending:
         """How many took it."""
@@ -184,6 +189,14 @@ class LockService:
     ) -> Sequence[LockView]:
         """The same of all processes; those that do not answer are left out."""
         return self.list(prefix, limit, after)
+
+    def channels(self, prefix: bytes = b"") -> Sequence[ChannelView]:
+        """What the connections of this process listen to, of the patterns that begin so."""
+        return together(self.listening.views(prefix, self.now_s()))
+
+    async def channels_everywhere(self, prefix: bytes = b"") -> Sequence[ChannelView]:
+        """The same of all processes; those that do not answer are left out."""
+        return self.channels(prefix)
 
     def lose(self, key: bytes) -> None:
         """Another process decides about the key from now on: who waits is refused, who holds it is told that it is lost."""

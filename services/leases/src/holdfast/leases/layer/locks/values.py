@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 from typing import Final, Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -45,6 +46,8 @@ class Values:
         self.counters: dict[bytes, Kept[int]] = {}
         self.texts: dict[bytes, Kept[bytes]] = {}
         self.lists: dict[bytes, Kept[deque[bytes]]] = {}
+        self._first_end_s = inf
+        """No text ends before it."""
 
     # -- counters
 
@@ -63,7 +66,7 @@ class Values:
         return kept.value
 
     def set_counter(self, key: bytes, value: int, now_s: float) -> ValueRefused | None:
-        if key not in self.counters and self._is_full():
+        if key not in self.counters and self._is_full(now_s):
             return ValueRefused.MAX_KEYS
         self.counters[key] = Kept(value, now_s)
         return None
@@ -72,9 +75,11 @@ class Values:
 
     def put(self, key: bytes, text: bytes, ttl_s: int, now_s: float) -> ValueRefused | None:
         """`ttl_s` 0: it does not end."""
-        if self.get(key, now_s) is None and self._is_full():
+        if self.get(key, now_s) is None and self._is_full(now_s):
             return ValueRefused.MAX_KEYS
         self.texts[key] = Kept(text, now_s, now_s + ttl_s if ttl_s else 0.0)
+        if ttl_s:
+            self._first_end_s = min(self._first_end_s, now_s + ttl_s)
         return None
 
     def get(self, key: bytes, now_s: float) -> bytes | None:
@@ -96,7 +101,7 @@ class Values:
         """How long the list is now."""
         kept = self.lists.get(key)
         if kept is None:
-            if self._is_full():
+            if self._is_full(now_s):
                 return ValueRefused.MAX_KEYS
             kept = self.lists[key] = Kept(deque(), now_s)
         items = kept.value
@@ -141,13 +146,18 @@ class Values:
 
     def forget(self, now_s: float, idle_s: float) -> int:
         """Forget texts that have ended, and counters of zero that were not used so long; how many."""
-        ended = [key for key, kept in self.texts.items() if kept.ends_s and kept.ends_s <= now_s]
+        ended = self._forget_ended(now_s)
         idle = [key for key, kept in self.counters.items() if not kept.value and now_s - kept.used_s > idle_s]
-        for key in ended:
-            del self.texts[key]
         for key in idle:
             del self.counters[key]
-        return len(ended) + len(idle)
+        return ended + len(idle)
+
+    def _forget_ended(self, now_s: float) -> int:
+        ended = [key for key, kept in self.texts.items() if kept.ends_s and kept.ends_s <= now_s]
+        for key in ended:
+            del self.texts[key]
+        self._first_end_s = min((kept.ends_s for kept in self.texts.values() if kept.ends_s), default=inf)
+        return len(ended)
 
     def keep(self, is_kept: Callable[[bytes], bool]) -> None:
         """Forget every key but these."""
@@ -155,7 +165,16 @@ class Values:
             for key in [key for key in kind if not is_kept(key)]:
                 del kind[key]
 
-    def _is_full(self) -> bool:
+    def _is_full(self, now_s: float) -> bool:
+        """Texts that have ended do not count."""
+        if not self._has_all_keys:
+            return False
+        if self._first_end_s <= now_s:
+            self._forget_ended(now_s)
+        return self._has_all_keys
+
+    @property
+    def _has_all_keys(self) -> bool:
         keys = len(self.counters) + len(self.texts) + len(self.lists)
         return keys >= self._limits.keys_max > 0
 

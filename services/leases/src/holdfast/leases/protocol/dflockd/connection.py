@@ -7,7 +7,8 @@
 
 There is no task: requests run as their bytes come in, and a grant is written by the release that caused it. Until a blocked request is
 answered the next one is not looked at, but the connection goes on reading, so that the end of the client is noticed at once.
-A client that only ends its own side gets the answers to what it has asked, unless that waits.
+A client that only ends its own side gets the answers to what it has asked, unless that waits. Its end is noticed as well while nothing
+is read because too much stands behind a blocked request.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, Final, cast
 
+from holdfast.common.express.hang_up import FILENO, has_peer_finished
 from holdfast.leases.layer.locks.records import Outcome, Pending, Session
 from holdfast.leases.layer.locks.service import LockService
 from holdfast.leases.protocol.dflockd.arguments import LINE_BYTES_MAX, REQUEST_LINES, Malformed, key_of
@@ -27,7 +29,12 @@ if TYPE_CHECKING:
 PUSHES_MAX: Final = 64
 """Signals that wait for a client that reads slowly."""
 AHEAD_BYTES_MAX: Final = 64 << 10
-"""Requests that wait for a blocked one, or for a client that takes no answers; above this nothing more is read."""
+"""Requests that wait for a client that takes no answers; above this nothing more is read."""
+BEHIND_BYTES_MAX: Final = 512 << 10
+"""Requests that wait for a blocked one. They are read so far because the end of the client stands behind them: where more are sent than
+this and the buffers of both kernels, it can't be noticed."""
+LOOK_S: Final = 0.25
+"""How often it is looked whether a client is there that is not read, where the transport does not tell: below TLS."""
 AUTH_PAUSE_S: Final = 0.1
 REQUESTS_PER_TURN_MAX: Final = 256
 ANSWER_BYTES_ENOUGH: Final = 64 << 10
@@ -42,11 +49,13 @@ class LockConnection(asyncio.Protocol):
         "_ahead",
         "_answer_of",
         "_has_eof",
+        "_has_peer_finished",
         "_idle_timer",
         "_is_authenticated",
         "_is_discarding",
         "_is_ending",
         "_is_held_up",
+        "_look_timer",
         "_owes_answer",
         "_pending",
         "_pushes",
@@ -65,7 +74,7 @@ class LockConnection(asyncio.Protocol):
         self.service: LockService = server.service
         self._server = server
         self._transport: asyncio.Transport | None = None
-        self._ahead = b""
+        self._ahead: bytes | bytearray = b""
         self._pending: Pending | None = None
         self._answer_of: Answer = granted
         self._timer: asyncio.Handle | None = None
@@ -78,6 +87,8 @@ class LockConnection(asyncio.Protocol):
         self._is_ending = False
         self._is_held_up = False
         self._has_eof = False
+        self._has_peer_finished = False
+        self._look_timer: asyncio.TimerHandle | None = None
         self._owes_answer = False
 
     # -- the beginning and the end
@@ -98,13 +109,12 @@ class LockConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_ending = True
         self._server.connections.discard(self)
-        for timer in (self._timer, self._idle_timer, self._write_timer):
+        for timer in (self._timer, self._idle_timer, self._look_timer, self._write_timer):
             if timer is not None:
                 timer.cancel()
-        self._pending = None
         self.session.on_lost = None
         self.service.leave(self)
-        self.service.end_session(self.session)
+        self._end_session()
 
     def eof_received(self) -> bool:
         """A client that ends its side is gone once it is answered: no waiting request of it may be granted."""
@@ -116,10 +126,29 @@ class LockConnection(asyncio.Protocol):
         self._leave()
         return False
 
+    def peer_finished(self) -> None:
+        """The end of its input is there, behind bytes that are not read yet: the same, and what can be answered is read later."""
+        self._has_peer_finished = True
+        if not self._is_ending:
+            self._wait_for_nothing()
+
+    def _wait_for_nothing(self) -> None:
+        if self._pending is None:
+            return
+        if self._pending.waits:
+            self._end()
+        else:
+            self._pending.hurry()
+
     @property
     def _has_request(self) -> bool:
         """Whether the next request is here as a whole."""
-        return self._ahead.count(b"\n") >= REQUEST_LINES
+        at = 0
+        for _ in range(REQUEST_LINES):
+            at = self._ahead.find(b"\n", at) + 1
+            if not at:
+                return False
+        return True
 
     @property
     def _owes_more(self) -> bool:
@@ -140,13 +169,16 @@ class LockConnection(asyncio.Protocol):
             return
         if b"\n" in data:
             self._reading_since_s = monotonic()
-        if self._ahead:
-            data = self._ahead + data
         if self._pending is not None or self._is_held_up:
-            self._keep_ahead(data)
+            if not isinstance(self._ahead, bytearray):
+                self._ahead = bytearray(self._ahead)
+            self._ahead += data
+            self._limit_ahead()
             if self._pending is None and self._has_request:
                 self._watch_writing()
             return
+        if self._ahead:
+            data = bytes(self._ahead) + data
         if len(data) <= LINE_BYTES_MAX and b"\r" not in data:
             lines = data.split(b"\n", REQUEST_LINES)
             if len(lines) > REQUEST_LINES and not lines[REQUEST_LINES]:
@@ -182,10 +214,24 @@ class LockConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _keep_ahead(self, data: bytes) -> None:
-        self._ahead = data
-        if len(data) > AHEAD_BYTES_MAX and self._transport is not None:
-            self._transport.pause_reading()
+    def _limit_ahead(self) -> None:
+        limit_bytes = AHEAD_BYTES_MAX if self._pending is None else BEHIND_BYTES_MAX
+        transport = self._transport
+        if len(self._ahead) > limit_bytes and transport is not None and transport.is_reading():
+            transport.pause_reading()
+            if self._look_timer is None and transport.get_extra_info(FILENO) is None:
+                self._look_timer = self._server.loop.call_later(LOOK_S, self._look_for_end)
+
+    def _look_for_end(self) -> None:
+        """That of the TCP connection: what TLS says of it stands behind what is not read."""
+        self._look_timer = None
+        transport = self._transport
+        if transport is None or self._is_ending or transport.is_reading():
+            return
+        if has_peer_finished(transport):
+            self.peer_finished()
+        else:
+            self._look_timer = self._server.loop.call_later(LOOK_S, self._look_for_end)
 
     def _go_on(self) -> None:
         if self._is_ending or self._pending is not None:
@@ -198,7 +244,7 @@ class LockConnection(asyncio.Protocol):
         if transport is not None and not transport.is_reading():
             transport.resume_reading()
         if self._ahead or self._has_eof:
-            self._work(self._ahead)
+            self._work(bytes(self._ahead))
 
     def _work_one(self, command: bytes, key: bytes, argument: bytes) -> None:
         """As `_work`, for the one request that most clients send at a time."""
@@ -237,7 +283,8 @@ class LockConnection(asyncio.Protocol):
         self._send(answers)
         if self._is_ending:
             return
-        self._keep_ahead(data[at:])
+        self._ahead = data[at:]
+        self._limit_ahead()
         if self._is_held_up and self._pending is None:
             return
         if has_more:
@@ -245,12 +292,10 @@ class LockConnection(asyncio.Protocol):
             return
         if self._pending is None:
             self._check_lines()
-        if not self._has_eof:
-            return
-        if self._pending is None or self._pending.waits:
+        if self._has_eof and self._pending is None:
             self._end()
-        else:
-            self._pending.hurry()
+        elif self._has_eof or self._has_peer_finished:
+            self._wait_for_nothing()
 
     def _check_lines(self) -> None:
         """A line may not be too long, whether it has ended yet or not."""
@@ -312,6 +357,10 @@ class LockConnection(asyncio.Protocol):
 
     # -- signals
 
+    @property
+    def address(self) -> str:
+        return self.session.address
+
     def push(self, channel: bytes, payload: bytes) -> bool:
         """Written beside the answers, also while a request blocks."""
         if self._transport is None or self._is_ending:
@@ -365,13 +414,18 @@ class LockConnection(asyncio.Protocol):
         """Nothing is granted to it any more; what is still to be written to it may take only so long."""
         self._is_ending = True
         self._ahead = b""
-        self._pending = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.service.end_session(self.session)
+        self._end_session()
         if self._is_held_up:
             self._watch_writing()
+
+    def _end_session(self) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            self.service.cancel(pending)  # Else the node that decides about it would keep it.
+        self.service.end_session(self.session)
 
     def _close(self) -> None:
         if self._transport is not None:

@@ -4,6 +4,7 @@ import ssl
 from pathlib import Path
 from typing import Final
 
+from holdfast.common.logging import get_logger
 from holdfast.common.security.bundle import read_bundle
 from holdfast.common.serving.listener import ListenerDeclaration
 from holdfast.common.settings import PlaneSettings, SettingsError
@@ -13,10 +14,13 @@ from holdfast.leases.layer.locks.service import LockOptions, LockService
 from holdfast.leases.layer.locks.table import TableLimits
 from holdfast.leases.layer.locks.values import ValueLimits
 from holdfast.leases.nodes.service import NodeLockService, NodeOptions
+from holdfast.leases.protocol.dflockd.arguments import LINE_BYTES_MAX
 from holdfast.leases.protocol.dflockd.server import LineOptions, LockServer
 from holdfast.storage.port import Store
 
 _SECRET_BYTES_MAX: Final = 64 << 10
+
+_log = get_logger("leases.locks")
 
 
 def lock_options(settings: PlaneSettings) -> LockOptions:
@@ -34,6 +38,12 @@ def lock_options(settings: PlaneSettings) -> LockOptions:
 def lock_service(settings: PlaneSettings, store: Store) -> LockService:
     """What every protocol enters locks by: in memory or recorded in the store, of this process alone or of several."""
     options = lock_options(settings)
+    if settings.tcp_durable and settings.store.startswith("mem:"):
+        _log.warn(
+            "locks.durable.not_kept",
+            setting=settings.subject("tcp_durable"),
+            reason=f"{settings.store} is lost with this process, and the locks with it",
+        )
     local = DurableLockService(options, store) if settings.tcp_durable else LockService(options)
     return NodeLockService(local, store, _node_options(settings)) if store.is_shared else local
 
@@ -100,6 +110,10 @@ def secret_of(settings: PlaneSettings) -> bytes | None:
         return None
     if not secret.strip():
         raise SettingsError(f"{settings.subject(subject)}: the secret is empty")
+    if len(secret.strip()) > LINE_BYTES_MAX or b"\n" in secret.strip():
+        raise SettingsError(
+            f"{settings.subject(subject)}: no client can send this secret: it has to fit into one line of {LINE_BYTES_MAX} bytes"
+        )
     return secret.strip()
 
 

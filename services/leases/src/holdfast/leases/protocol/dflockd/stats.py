@@ -1,11 +1,33 @@
 """The answer to `stats`: what is held, waited for, idle and listened to, as one line of JSON."""
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import filterfalse
+from typing import Any, Final
 
 from holdfast.leases.layer.locks.records import Lock
 from holdfast.leases.layer.locks.service import LockService
+from holdfast.leases.layer.locks.values import Kept
+
+ENTRIES_BYTES_MAX: Final = 64_000
+"""Clients read no line above 65,536 bytes. The rest is for the names of the members."""
+_OMITTED: Final = "omitted"
+"""So many entries found no room. It is not there otherwise: dflockd has no such member, and its clients do not look at it."""
+_MEMBERS: Final = (
+    "locks",
+    "semaphores",
+    "idle_locks",
+    "idle_semaphores",
+    "counters",
+    "kv_entries",
+    "lists",
+    "signal_channels",
+)
+_FIRST: Final = ("locks", "semaphores", "signal_channels", "counters", "kv_entries", "lists", *_MEMBERS[2:4])
+"""Who gets the room first."""
+
+_Kind = tuple[Iterable[Any], Callable[[Any], dict[str, Any]]]
+"""What there is, and what is told of each."""
 
 
 def merged(figures: Sequence[bytes]) -> bytes:
@@ -14,51 +36,72 @@ def merged(figures: Sequence[bytes]) -> bytes:
     for text in figures:
         for name, value in json.loads(text).items():
             members[name] = members[name] + value if name in members else value
+    if len(figures) > 1:
+        kinds: dict[str, _Kind] = {name: (members[name], dict) for name in _MEMBERS}
+        members = _fitting(members["connections"], kinds, members.get(_OMITTED, 0))
     members["signal_channels"] = members["signal_channels"] or None
-    answer = json.dumps(members, separators=(",", ":"), ensure_ascii=False)
+    return _dumped(members)
+
+
+def _dumped(value: Any) -> bytes:
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     for character in "<>&":
-        answer = answer.replace(character, f"\\u{ord(character):04x}")
-    return answer.encode()
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text.encode()
+
+
+def _fitting(connections: int, kinds: dict[str, _Kind], omitted: int = 0) -> dict[str, Any]:
+    """All members, with as many entries as there is room for. What finds none is only counted, so the work has an end, too."""
+    left_bytes = ENTRIES_BYTES_MAX
+    listed: dict[str, list[dict[str, Any]]] = {name: [] for name in _MEMBERS}
+    for name in _FIRST:
+        things, told = kinds[name]
+        for thing in things:
+            if left_bytes > 0:
+                entry = told(thing)
+                left_bytes -= len(_dumped(entry)) + 1
+                if left_bytes > 0:
+                    listed[name].append(entry)
+                    continue
+            omitted += 1
+    return {"connections": connections, **listed, **({_OMITTED: omitted} if omitted else {})}
 
 
 def figures(service: LockService, connections: int) -> bytes:
     """What this process has."""
     now_s = service.now_s()
-    members = {
-        "connections": connections,
-        "locks": [
-            _lock(lock, now_s) for lock in service.table.locks if _is_lock(lock) and not _is_idle(lock)
-        ],
-        "semaphores": [
-            _semaphore(lock) for lock in service.table.locks if not _is_lock(lock) and not _is_idle(lock)
-        ],
-        "idle_locks": [
-            _idle(lock, now_s) for lock in service.table.locks if _is_lock(lock) and _is_idle(lock)
-        ],
-        "idle_semaphores": [
-            _idle(lock, now_s) for lock in service.table.locks if not _is_lock(lock) and _is_idle(lock)
-        ],
-        "counters": [
-            {"key": _text(key), "value": kept.value, "idle_s": now_s - kept.used_s}
-            for key, kept in service.values.counters.items()
-        ],
-        "kv_entries": [
-            {
-                "key": _text(key),
-                "value_len": len(kept.value),
-                "ttl": max(0, round(kept.ends_s - now_s)) if kept.ends_s else 0,
-                "idle_s": now_s - kept.used_s,
-            }
-            for key, kept in service.values.texts.items()
-            if not kept.ends_s or kept.ends_s > now_s
-        ],
-        "lists": [
-            {"key": _text(key), "len": len(kept.value), "idle_s": now_s - kept.used_s}
-            for key, kept in service.values.lists.items()
-        ],
-        "signal_channels": list(_channels(service)),
+    locks, values = list(service.table.locks), service.values
+    used = [lock for lock in locks if not _is_idle(lock)]
+    idle = [lock for lock in locks if _is_idle(lock)]
+    kinds: dict[str, _Kind] = {
+        "locks": (filter(_is_lock, used), lambda lock: _lock(lock, now_s)),
+        "semaphores": (filterfalse(_is_lock, used), _semaphore),
+        "idle_locks": (filter(_is_lock, idle), lambda lock: _idle(lock, now_s)),
+        "idle_semaphores": (filterfalse(_is_lock, idle), lambda lock: _idle(lock, now_s)),
+        "counters": (
+            values.counters.items(),
+            lambda one: {"key": _text(one[0]), "value": one[1].value, "idle_s": now_s - one[1].used_s},
+        ),
+        "kv_entries": (
+            (one for one in values.texts.items() if not one[1].ends_s or one[1].ends_s > now_s),
+            lambda one: _entry(one[0], one[1], now_s),
+        ),
+        "lists": (
+            values.lists.items(),
+            lambda one: {"key": _text(one[0]), "len": len(one[1].value), "idle_s": now_s - one[1].used_s},
+        ),
+        "signal_channels": (_channels(service), dict),
     }
-    return json.dumps(members).encode()
+    return json.dumps(_fitting(connections, kinds)).encode()
+
+
+def _entry(key: bytes, kept: Kept[bytes], now_s: float) -> dict[str, Any]:
+    return {
+        "key": _text(key),
+        "value_len": len(kept.value),
+        "ttl": max(0, round(kept.ends_s - now_s)) if kept.ends_s else 0,
+        "idle_s": now_s - kept.used_s,
+    }
 
 
 def _is_lock(lock: Lock) -> bool:

@@ -6,12 +6,13 @@ from holdfast.common.express.message import Answer, Request, json_answer
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.fields import MissingKey, parse_int64
 from holdfast.common.role import Role
+from holdfast.leases.layer.locks.listening import ChannelView
 from holdfast.leases.layer.locks.service import LIST_MAX, LockService
 from holdfast.leases.layer.locks.views import HolderView, LockView, WaiterView
 from holdfast.leases.protocol.locks.errors import InvalidLockKey, InvalidPage, LockNotFound
 from holdfast.leases.protocol.locks.names import checked_key, owner_and_address, queried, spelled
 from holdfast.leases.protocol.locks.places import fencing_token_of
-from holdfast.leases.protocol.locks.schemas import LocksAnswer, ShownLock
+from holdfast.leases.protocol.locks.schemas import ChannelsAnswer, LocksAnswer, ShownLock
 
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = LIST_MAX
@@ -50,6 +51,24 @@ class ListingRoutes:
             query_parameters={"key": "The key; its bytes percent-encoded, whatever they are."},
         )
 
+        self.router.add(
+            "/v1/signals/channels",
+            self.channels,
+            methods=("GET",),
+            response_model=ChannelsAnswer,
+            errors=(InvalidPage,),
+            summary="Channels and patterns that are listened to, with their groups and listeners.",
+            query_parameters={
+                "prefix": "Only patterns that begin so.",
+                "limit": f"At most so many, {LIMIT_DEFAULT} if left out, {LIMIT_MAX} at most.",
+            },
+        )
+
+    async def channels(self, request: Request, body: None) -> Answer:
+        limit = _limit(request.query("limit"))
+        found = await self.service.channels_everywhere(queried(request, "prefix"))
+        return json_answer({"channels": [_channel(view) for view in found[:limit]], "total": len(found)})
+
     async def page(self, request: Request, body: None) -> Answer:
         limit, after = _limit(request.query("limit")), _after(request.query("cursor"))
         found = await self.service.list_everywhere(queried(request, "prefix"), limit + 1, after)
@@ -78,6 +97,15 @@ def told(view: LockView, shown_max: int) -> dict[str, Any]:
         **({"idle_seconds": view.idle_s} if is_idle else {}),
         "holders": [_holder(holder) for holder in view.holders[:shown_max]],
         "waiters": [_waiter(waiter) for waiter in view.waiters[:shown_max]],
+    }
+
+
+def _channel(view: ChannelView) -> dict[str, Any]:
+    return {
+        **spelled("pattern", view.pattern),
+        **(spelled("group", view.group) if view.group else {}),
+        "listeners": view.listeners,
+        "listening": [{"address": one.address, "age_seconds": one.age_s} for one in view.shown],
     }
 
 

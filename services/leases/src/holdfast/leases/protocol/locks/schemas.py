@@ -132,5 +132,24 @@ class SignalRequest(BaseModel):
     payload_base64: str | None = Field(default=None, description="In its place, for one that is no text.")
 
 
+class ShownListener(BaseModel):
+    address: str = Field(description="Where the listener connected from.")
+    age_seconds: float = Field(description="Since it listens.")
+
+
+class ShownChannel(BaseModel):
+    pattern: str
+    pattern_base64: str | None = Field(default=None, description="If the pattern is no text.")
+    group: str | None = Field(default=None, description="If its listeners share the signals.")
+    group_base64: str | None = Field(default=None, description="If the group is no text.")
+    listeners: int
+    listening: list[ShownListener] = Field(description="By age; of many the first ones.")
+
+
+class ChannelsAnswer(BaseModel):
+    channels: list[ShownChannel] = Field(description="By their patterns and groups; of many the first ones.")
+    total: int = Field(description="So many there are.")
+
+
 class SignalAnswer(BaseModel):
     delivered: int = Field(description="Listeners that took it.")

@@ -75,10 +75,12 @@ class SignalRoutes:
         """A comment comes at once, when the listener is there, and every 15 seconds. Signals above 64 that the client has not read are dropped."""
         pattern, group = pattern_of(request), group_of(request)
         self._drain.refuse_new_work()
-        return StreamAnswer(200, _EVENTS, None, self._events(pattern, group), is_endless=True)
+        client = request.client
+        address = "" if client is None else f"{client[0]}:{client[1]}"
+        return StreamAnswer(200, _EVENTS, None, self._events(pattern, group, address), is_endless=True)
 
-    async def _events(self, pattern: bytes, group: bytes) -> AsyncGenerator[bytes, None]:
-        inbox = Inbox()
+    async def _events(self, pattern: bytes, group: bytes, address: str) -> AsyncGenerator[bytes, None]:
+        inbox = Inbox(address)
         try:
             if await outcome_of(lambda tell: self.service.listen(inbox, pattern, group, tell)) is not True:
                 return  # The subscriptions are gone: a client that is told so by the end opens another stream.
@@ -96,7 +98,8 @@ class SignalRoutes:
 class Inbox:
     """A listener that takes signals in until its client reads them."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "") -> None:
+        self.address = address
         self._events: deque[bytes] = deque()
         self._arrived = asyncio.Event()
         self._number = 0
