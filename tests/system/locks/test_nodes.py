@@ -172,6 +172,45 @@ async def test_durable_locks_go_on_by_their_tokens_when_their_home_is_killed(
             assert token > tokens[key]
 
 
+async def test_durable_locks_of_a_client_whose_node_is_killed_are_held_until_their_leases_end(
+    processes: ForkServerContext, postgres_url: str
+) -> None:
+    async with two_nodes(processes, postgres_url, is_durable=True) as (one, two):
+        holder, other = await two.connect(), await one.connect()
+        tokens = {key: await holder.lock(key, f"0 {LEASE_S}") for key in KEYS}
+        await holder.lock("brief", "0 5")
+
+        two.kill()
+
+        for key, token in tokens.items():
+            assert await decided(other, "l", key, "0") == "timeout"
+            assert await decided(other, "n", key, f"{token} 300") == "ok 300"
+        assert (await decided(other, "l", "brief", "60")).startswith("ok ")
+
+
+async def test_holders_of_durable_locks_go_on_by_their_tokens_when_a_node_comes(
+    processes: ForkServerContext, postgres_url: str
+) -> None:
+    ports = free_ports(2)
+    flags = {
+        "listen": f"127.0.0.1:{ports[0]}",
+        "tcp_listen": f"127.0.0.1:{ports[1]}",
+        "tcp_node_ttl_s": TTL_S,
+        "tcp_durable": True,
+    }
+    async with two_nodes(processes, postgres_url, is_durable=True) as (one, two):
+        holder, other = await one.connect(), await two.connect()
+        tokens = {key: await holder.lock(key, f"0 {LEASE_S}") for key in KEYS}
+        async with lock_node(processes, store=postgres_url, **flags) as third:
+            newcomer = await third.connect()
+            await asyncio.sleep(TTL_S)  # By then every node knows of it.
+
+            for key, token in tokens.items():
+                assert await decided(newcomer, "l", key, "0") == "timeout"
+                assert await decided(other, "l", key, "0") == "timeout"
+                assert await decided(holder, "n", key, f"{token} 300") == "ok 300"
+
+
 @pytest.mark.parametrize("is_durable", [False, pytest.param(True, marks=pytest.mark.long)])
 async def test_signals_reach_listeners_of_every_node_also_when_the_node_of_the_hub_was_killed(
     processes: ForkServerContext, postgres_url: str, is_durable: bool
