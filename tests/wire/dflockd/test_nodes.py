@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from holdfast.leases.layer.locks.durable.service import DurableLockService
+from holdfast.storage.errors import StoreUnavailable
 from tests.infra.postgres import PostgresServer
 from tests.infra.proxy import Proxy
 from tests.wire.dflockd.conftest import LockPair, both_share, lock_pair, lock_plane
@@ -157,6 +160,27 @@ async def test_without_the_database_nothing_is_decided_and_what_is_held_stays(
                 continue
             assert answer == "ok 300"
             assert await other.ask("l", "job", "0") == "timeout"
+
+
+async def test_what_is_recorded_of_new_keys_is_read_until_the_database_answers(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genuine = DurableLockService.load
+    is_read = asyncio.Event()
+    failures = [StoreUnavailable("the database is away")] * 2
+
+    async def load(service: DurableLockService, is_mine: Callable[[bytes], bool]) -> None:
+        if failures:
+            raise failures.pop()
+        await genuine(service, is_mine)
+        is_read.set()
+
+    settings: dict[str, Any] = {"store": postgres_url, "tcp_node_ttl_s": 1, "tcp_durable": True}
+    async with lock_plane(**settings) as one:
+        async with lock_plane(**settings) as two:
+            await both_share(one, two)
+            monkeypatch.setattr(DurableLockService, "load", load)
+        await asyncio.wait_for(is_read.wait(), 30)
 
 
 @pytest.mark.long

@@ -10,12 +10,14 @@ they go on by their tokens at whichever node is home.
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from holdfast.common.backoff import Backoff
+from holdfast.common.logging import get_logger
 from holdfast.leases.layer.locks.durable.service import DurableLockService
 from holdfast.leases.layer.locks.records import Lock, Outcome, Pending, Refused, Session, Tell
 from holdfast.leases.layer.locks.service import LockService
@@ -25,6 +27,7 @@ from holdfast.leases.nodes.link import NodeLink
 from holdfast.leases.nodes.membership import Membership
 from holdfast.leases.nodes.records import link_key
 from holdfast.leases.nodes.signals import HUB
+from holdfast.storage.errors import StorageError
 from holdfast.storage.port import Store
 
 FIRST_LINKS_S_MAX: Final = 2.0
@@ -32,6 +35,8 @@ BEAT_S_MAX: Final = 0.5
 GIVE_BACKS_MAX: Final = 120
 GIVE_BACK_PAUSE_S: Final = 0.25
 """Together so long; after that the lease has to end it."""
+
+_log = get_logger("leases.locks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,7 @@ class NodeLockService(ForwardingLockService):
         self._ending: list[tuple[Session, bool]] = []
         """Gone while this node was frozen."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._loading: asyncio.Task[None] | None = None
 
     # -- tickets
 
@@ -195,7 +201,21 @@ class NodeLockService(ForwardingLockService):
             self.end_local(session, keeps_leases=keeps_leases)
         self._signals.look()
         if isinstance(self.local, DurableLockService):
-            self._spawn(self.local.load(self.decides))
+            if self._loading is not None:
+                self._loading.cancel()
+            self._loading = self._spawn(self._load(self.local))
+
+    async def _load(self, durable: DurableLockService) -> None:
+        """Their leases end here from now on, also of keys that no client asks for; so this is tried until it is done."""
+        backoff = Backoff(None)
+        while True:
+            try:
+                await durable.load(self.decides)
+            except StorageError as error:
+                _log.debug("locks.nodes.load_failed", reason=error.detail)
+            else:
+                return
+            await backoff.pause()
 
     def _may_sweep(self) -> bool:
         self._membership.look()
@@ -212,10 +232,11 @@ class NodeLockService(ForwardingLockService):
                 self._links[name] = link
                 link.start()
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
