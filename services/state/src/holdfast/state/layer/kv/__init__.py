@@ -1,0 +1,1 @@
+"""An ordered key space with etcd's rules: revisions, history, transactions, leases and watches."""
