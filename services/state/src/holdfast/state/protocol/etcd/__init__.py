@@ -1,1 +1,1 @@
-"""The key space over HTTP, as the JSON gateway of etcd has it."""
+"""etcd's v3 API as its JSON gateway speaks it."""
