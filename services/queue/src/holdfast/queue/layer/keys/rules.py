@@ -84,7 +84,7 @@ class QueueCommit:
     # -- in the revision after it
 
     def follow(self, change: SpaceChange, name: bytes, found: list[tuple[QueueKey, KvEvent]]) -> None:
-        if all(key.kind is Kind.QUEUE and not event.record for key, event in found):
+        if found and all(key.kind is Kind.QUEUE and not event.record for key, event in found):
             return  # The queue was deleted.
         queue = self._queue(change, name, found)
         for key, event in found:
