@@ -70,8 +70,9 @@ class AnswerWriter:
 
     def lease(self, revision: int, lease_id: int, ttl_s: int) -> bytes:
         """What grant and keepalive tell; a lease that is over has no TTL."""
+        ident = b',"ID":"%d"' % lease_id if lease_id else b""
         ttl = b',"TTL":"%d"' % ttl_s if ttl_s else b""
-        return b'%b,"ID":"%d"%b}' % (self.begin(revision), lease_id, ttl)
+        return b"%b%b%b}" % (self.begin(revision), ident, ttl)
 
     def lease_state(self, revision: int, lease_id: int, state: LeaseState | None) -> bytes:
         ident = b',"ID":"%d"' % lease_id if lease_id else b""
