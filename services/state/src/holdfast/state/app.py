@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.role import Role
 from holdfast.common.serving.drain import Drain
+from holdfast.common.serving.listener import ListenerDeclaration
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.telemetry.metrics import Registry
 from holdfast.leases.layer.retention import retention_of
@@ -21,6 +22,7 @@ from holdfast.state.layer.namespace import NamespaceService
 from holdfast.state.layer.query.service import QueryService
 from holdfast.state.metrics import AttachmentMetrics, IndexMetrics, RetentionMetrics, show_published
 from holdfast.state.protocol.etcd.identity import identity_of
+from holdfast.state.protocol.etcd.listener import LISTENER as ETCD_LISTENER
 from holdfast.state.protocol.etcd.routes import EtcdRoutes
 from holdfast.state.protocol.lockd.attachments import AttachmentRoutes
 from holdfast.state.protocol.lockd.documents import StateRoutes
@@ -36,6 +38,7 @@ class StatePart:
     """What state adds to an app."""
 
     internal_routers: Sequence[ExpressRouter] = ()
+    listeners: Sequence[ListenerDeclaration] = (ETCD_LISTENER,)
 
     def __init__(self, settings: PlaneSettings, drain: Drain, registry: Registry) -> None:
         self._settings = settings

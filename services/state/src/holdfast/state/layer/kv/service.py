@@ -26,7 +26,7 @@ from holdfast.state.layer.kv.operation import (
 from holdfast.state.layer.kv.records import read_progress
 from holdfast.state.layer.kv.space import Space, SpaceChange
 from holdfast.state.layer.kv.watch import KvHub, KvWatch
-from holdfast.state.layer.kv.writer import KvWriter
+from holdfast.state.layer.kv.writer import Extension, KvWriter
 from holdfast.storage.hosting.trouble import warn_unless_told
 from holdfast.storage.port import Store
 
@@ -42,9 +42,9 @@ _log = get_logger("state.kv")
 class KvService:
     """One for each process that serves the API; several may share a store."""
 
-    def __init__(self, store: Store, clock: SteadyClock) -> None:
+    def __init__(self, store: Store, clock: SteadyClock, extension: Extension | None = None) -> None:
         self._store = store
-        self._writer = KvWriter(store)
+        self._writer = KvWriter(store, extension)
         self._hub = KvHub(store)
         self.leases = KvLeases(store, clock, self._revise)
         self._compaction: asyncio.Task[None] | None = None

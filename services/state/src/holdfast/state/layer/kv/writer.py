@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from holdfast.common.background import background
 from holdfast.state.layer.kv.errors import KvError, KvRequestTooLarge
@@ -24,11 +24,20 @@ Run = Callable[[SpaceChange], T]
 TOGETHER_MAX: Final = 128
 
 
+class Extension(Protocol):
+    """Rules over some of the keys, run in the very commit that changes one."""
+
+    def complete(self, change: SpaceChange) -> Run[None] | None:
+        """Called before a revision is finished: refuse it, or add to it. What is returned makes the next revision."""
+        ...
+
+
 class KvWriter:
     """`keys` of an operation are those that it is likely to read: a remote store fetches them at once."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, extension: Extension | None = None) -> None:
         self._store = store
+        self._extension = extension
         self._queue: deque[Waiting] = deque()
         self._arrived = asyncio.Event()
 
@@ -51,7 +60,7 @@ class KvWriter:
 
     async def _alone(self, run: Run[T]) -> T:
         try:
-            return await self._store.transact(lambda tx: run_one(tx, run))
+            return await self._store.transact(lambda tx: run_one(tx, run, self._extension))
         except InvalidBatch as error:
             raise KvRequestTooLarge(f"{KvRequestTooLarge.text}: {error.detail}") from error
 
@@ -65,7 +74,7 @@ class KvWriter:
 
     async def _commit(self, together: "list[Waiting]") -> None:
         try:
-            outcomes = await self._store.transact(lambda tx: run_all(tx, together))
+            outcomes = await self._store.transact(lambda tx: run_all(tx, together, self._extension))
         except InvalidBatch as error:
             if len(together) > 1:
                 for one in together:
@@ -97,20 +106,27 @@ class Waiting:
             self.outcome.set_result(outcome)
 
 
-def run_one(tx: Transaction, run: Run[T]) -> T:
+def run_one(tx: Transaction, run: Run[T], extension: Extension | None) -> T:
     change = SpaceChange(tx)
     result = run(change)
+    if not change.events:
+        return result
+    after = None if extension is None else extension.complete(change)
     change.finish()
+    if after is not None:
+        following = SpaceChange(tx)
+        after(following)
+        following.finish()
     return result
 
 
-def run_all(tx: Transaction, together: "list[Waiting]") -> list[object]:
+def run_all(tx: Transaction, together: "list[Waiting]", extension: Extension | None) -> list[object]:
     """Each of them, in their order, as a revision of its own; what is refused leaves no trace."""
     tx.prefetch(lambda: [PROGRESS, *(key_of(key) for one in together for key in one.keys)])
     outcomes: list[object] = []
     for one in together:
         try:
-            outcomes.append(run_one(tx, one.run))
+            outcomes.append(run_one(tx, one.run, extension))
         except KvError as error:
             outcomes.append(error)
     return outcomes

@@ -29,7 +29,7 @@ async def identity_of(store: Store, settings: PlaneSettings) -> Identity:
         cluster_id=_u64("cluster", backend),
         member_id=_u64("member", backend, host, settings.listen),
         name=host,
-        client_url=f"{scheme}://{settings.listen}",
+        client_url=f"{scheme}://{settings.etcd_listen or settings.listen}",
     )
 
 

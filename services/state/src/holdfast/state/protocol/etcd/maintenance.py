@@ -1,6 +1,5 @@
 """HTTP in, what there is to say of the node, HTTP out: status, members, and what etcd's tools ask for."""
 
-from typing import Final
 from zlib import crc32
 
 from pydantic_core import to_json
@@ -11,11 +10,9 @@ from holdfast.state.layer.kv.operation import UNBOUNDED, RangeRequest
 from holdfast.state.layer.kv.service import KvService
 from holdfast.state.protocol.etcd.declarations import LOOKS, EtcdRouter, answered
 from holdfast.state.protocol.etcd.identity import Identity
+from holdfast.state.protocol.etcd.listener import SERVER_VERSION
 from holdfast.state.protocol.etcd.wire.answer import AnswerWriter
 from holdfast.state.protocol.etcd.wire.body import object_of
-
-SERVER_VERSION: Final = "3.5.17"
-"""The version of etcd whose API this is: clients choose paths by it."""
 
 
 class MaintenanceRoutes:

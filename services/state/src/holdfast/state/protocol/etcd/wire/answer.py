@@ -114,11 +114,11 @@ def _put_members(result: PutResult) -> bytes:
 
 
 def _range_members(result: RangeResult) -> bytes:
-    kvs, count = result.kvs, result.count
+    kvs, total = result.kvs, result.total
     return b"%b%b%b" % (
         b',"kvs":[%b]' % b",".join([kv_json(kv) for kv in kvs]) if kvs else b"",
         b',"more":true' if result.more else b"",
-        b',"count":"%d"' % count if count else b"",
+        b',"count":"%d"' % total if total else b"",
     )
 
 
