@@ -10,7 +10,7 @@ from typing import Any, Final
 from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
 from holdfast.queue.layer.keys import names, translation
-from holdfast.queue.layer.keys.names import Kind, QueueKey, Spelling
+from holdfast.queue.layer.keys.names import Kind, QueueKey
 from holdfast.queue.layer.keys.records import CONSUMERS
 from holdfast.state.layer.kv.operation import (
     Compare,
@@ -19,6 +19,7 @@ from holdfast.state.layer.kv.operation import (
     PutRequest,
     PutResult,
     TxnRequest,
+    WatchRequest,
 )
 from holdfast.state.layer.kv.port import Watch
 from holdfast.state.layer.kv.service import KvService
@@ -84,19 +85,22 @@ class NodeLease:
 class ConsumerWatch:
     """A watch whose events are told in the spelling of who asked. With it a consumer may come and go."""
 
-    def __init__(self, watch: Watch, spelling: Spelling, asked_key: bytes | None) -> None:
+    def __init__(self, watch: Watch, request: WatchRequest) -> None:
+        self.request = request
         self._watch = watch
-        self._spelling = spelling
-        self._asked_key = asked_key
+        self._spelling = names.spelling_of(request.key)
         self.created_revision = watch.created_revision
         self.on_close: list[Callable[[], object]] = []
+
+    @property
+    def told_revision(self) -> int:
+        return self._watch.told_revision
 
     async def next(self) -> WatchBatch:
         batch = await self._watch.next()
         events = [translation.told_event(event, self._spelling) for event in batch.events]
-        if self._asked_key is not None:
-            key = self._asked_key
-            events = [translation.told_as(event, key) for event in events]
+        if not self.request.range_end:
+            events = [translation.told_as(event, self.request.key) for event in events]
         return WatchBatch(batch.revision, events)
 
     def close(self) -> None:

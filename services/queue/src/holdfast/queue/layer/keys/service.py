@@ -130,8 +130,7 @@ class KeyQueues:
         key, range_end = names.stored_range(request.key, request.range_end)
         parsed = names.parsed(key)
         watch = await self._kv.watch(request._replace(key=key, range_end=range_end))
-        is_single = not request.range_end
-        told = ConsumerWatch(watch, names.spelling_of(request.key), request.key if is_single else None)
+        told = ConsumerWatch(watch, request)
         if parsed is not None and parsed.kind is Kind.CONSUMER:
             try:
                 await self._begin()

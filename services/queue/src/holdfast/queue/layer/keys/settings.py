@@ -6,6 +6,7 @@ from typing import Final
 
 from pydantic_core import from_json, to_json
 
+from holdfast.common.settings import PlaneSettings
 from holdfast.queue.layer.records_pb2 import KeyQueue
 from holdfast.state.layer.kv.errors import KvInvalid
 
@@ -31,6 +32,10 @@ class QueueDefaults:
 
     reliability: Reliability = Reliability.MAJORITY
     max_in_flight: int = 16
+
+
+def defaults_of(settings: PlaneSettings) -> QueueDefaults:
+    return QueueDefaults(Reliability(settings.key_queue_reliability), settings.key_queue_max_in_flight)
 
 
 def is_settings(value: bytes) -> bool:

@@ -21,6 +21,12 @@ class Watch(Protocol):
     """One watch; registered when it is handed out, until it is closed."""
 
     created_revision: int
+    request: WatchRequest
+
+    @property
+    def told_revision(self) -> int:
+        """Up to here everything was told that the request wants to hear of."""
+        ...
 
     async def next(self) -> WatchBatch: ...
 

@@ -7,7 +7,7 @@ from pydantic_core import to_json
 from holdfast.common.express.message import Answer, Request
 from holdfast.state.layer.kv.errors import AuthenticationOff
 from holdfast.state.layer.kv.operation import UNBOUNDED, RangeRequest
-from holdfast.state.layer.kv.service import KvService
+from holdfast.state.layer.kv.port import KeySpace
 from holdfast.state.protocol.etcd.declarations import LOOKS, EtcdRouter, answered
 from holdfast.state.protocol.etcd.identity import Identity
 from holdfast.state.protocol.etcd.listener import SERVER_VERSION
@@ -18,7 +18,7 @@ from holdfast.state.protocol.etcd.wire.body import object_of
 class MaintenanceRoutes:
     """`service`, `answers` and `identity` are set while the store is open."""
 
-    service: KvService
+    service: KeySpace
     answers: AnswerWriter
     identity: Identity
 

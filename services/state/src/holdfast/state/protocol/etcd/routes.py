@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.serving.drain import Drain, Waits
-from holdfast.state.layer.kv.service import KvService
+from holdfast.state.layer.kv.port import KeySpace
 from holdfast.state.protocol.etcd.identity import Identity
 from holdfast.state.protocol.etcd.kv import KvRoutes
 from holdfast.state.protocol.etcd.leases import LeaseRoutes
@@ -26,7 +26,7 @@ class EtcdRoutes:
     def routers(self) -> Sequence[ExpressRouter]:
         return tuple(routes.router for routes in (self._kv, self._leases, self._watch, self._maintenance))
 
-    def serve(self, service: KvService, identity: Identity) -> None:
+    def serve(self, service: KeySpace, identity: Identity) -> None:
         """From now on; called before the first request."""
         answers = AnswerWriter(identity)
         for routes in (self._kv, self._leases, self._watch, self._maintenance):
