@@ -127,7 +127,7 @@ class Consumers:
 
         watch.on_close = closed
         node = b"%d" % node_id
-        await self._kv.run_with(self._begin(number), partial(_register, who=who, watch=number, node=node))
+        await self._kv.run_with(self._begin(number), partial(register, who=who, watch=number, node=node))
 
     async def _renew_while_open(self, who: Who) -> None:
         while True:
@@ -143,7 +143,7 @@ class Consumers:
             if watches:
                 await self._store.transact(lambda tx: _hand_over(tx, who, number, watches[-1]))
             else:
-                await self._kv.run_with(self._begin(0), partial(_leave, who=who, watch=number))
+                await self._kv.run_with(self._begin(0), partial(leave, who=who, watch=number))
         except HoldfastError as error:
             warn_unless_told(_log, "queue.consumer.leave.failed", error)
 
@@ -154,7 +154,7 @@ class Consumers:
         return task
 
 
-def _register(change: SpaceChange, who: Who, watch: int, node: bytes) -> None:
+def register(change: SpaceChange, who: Who, watch: int, node: bytes) -> None:
     """Put the registration if it is not there; or take it over from another watch."""
     key = names.consumer_key(*who)
     if change.get(key) is None:
@@ -165,7 +165,7 @@ def _register(change: SpaceChange, who: Who, watch: int, node: bytes) -> None:
         _hand_over(change.tx, who, consumer.watch, watch)
 
 
-def _leave(change: SpaceChange, who: Who, watch: int) -> None:
+def leave(change: SpaceChange, who: Who, watch: int) -> None:
     """Delete the registration if this watch is still what keeps it."""
     consumer = CONSUMERS.get(change.tx, *who)
     registration = change.get(names.consumer_key(*who))

@@ -80,16 +80,23 @@ def _deliver(change: SpaceChange, rows: QueueRows, message: Entry, idx: int, nam
 
 
 def take_back_all(change: SpaceChange, rows: QueueRows, budget: Budget) -> bool:
-    """Of consumers that have left: their messages wait again, in their old places. False: there is more."""
+    """Of consumers that have left. False: there is more."""
     while (client := rows.first_leaving()) is not None:
-        for entry, key in _deliveries(change, rows.name, client):
-            if not budget.take(entry):
-                return False
-            change.delete(entry)
-            _forget_due(change, rows, key.idx)
-            rows.wait(key.idx, key.name)
-            rows.add_open(client, -1)
-        rows.set_open(client, 0)
+        if not _take_back(change, rows, client, budget):
+            return False
+    return True
+
+
+def _take_back(change: SpaceChange, rows: QueueRows, client: bytes, budget: Budget) -> bool:
+    """All that a consumer has: its messages wait again, in their old places."""
+    for entry, key in _deliveries(change, rows.name, client):
+        if not budget.take(entry):
+            return False
+        change.delete(entry)
+        forget_due(rows, key.idx)
+        rows.wait(key.idx, key.name)
+        rows.add_open(client, -1)
+    rows.set_open(client, 0)
     return True
 
 
@@ -117,13 +124,8 @@ def forget_all(change: SpaceChange, rows: QueueRows, budget: Budget) -> bool:
     if not last:
         return True
     while (client := rows.with_deliveries()) is not None:
-        for entry, key in _deliveries(change, rows.name, client):
-            if not budget.take(entry):
-                return False
-            change.delete(entry)
-            _forget_due(change, rows, key.idx)
-            rows.add_open(client, -1)
-        rows.set_open(client, 0)
+        if not _take_back(change, rows, client, budget):
+            return False
     start = names.message_key(rows.name, 0, b"")
     end = names.message_key(rows.name, last + 1, b"")
     while found := change.find_some(start, end, PAGE):
@@ -133,12 +135,12 @@ def forget_all(change: SpaceChange, rows: QueueRows, budget: Budget) -> bool:
             message = names.parsed(entry.key)
             assert message is not None, "it lies among the messages"
             change.delete(entry)
-            if rows.is_waiting(message.idx):
-                rows.stop_waiting(message.idx)
+            rows.stop_waiting(message.idx)
     rows.queue.forgotten_idx = 0
     return True
 
 
-def _forget_due(change: SpaceChange, rows: QueueRows, idx: int) -> None:
+def forget_due(rows: QueueRows, idx: int) -> None:
+    """A delivery is no longer there to be taken back."""
     if rows.queue.is_timed:
-        DUE.delete(change.tx, rows.name, idx)
+        DUE.delete(rows.tx, rows.name, idx)

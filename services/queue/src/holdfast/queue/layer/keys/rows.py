@@ -60,9 +60,6 @@ class QueueRows:
             READY.delete(self.tx, self.name, idx)
         self.queue.waiting -= 1
 
-    def is_waiting(self, idx: int) -> bool:
-        return idx in self._waiting or READY.get(self.tx, self.name, idx) is not None
-
     def first_waiting(self, limit: int) -> list[tuple[int, bytes]]:
         """The lowest first."""
         found = list(self._waiting.items())

@@ -13,6 +13,7 @@ from holdfast.queue.layer.keys.dispatch import (
     OnDue,
     dispatch,
     forget_all,
+    forget_due,
     return_message,
     take_back_all,
 )
@@ -22,7 +23,7 @@ from holdfast.queue.layer.keys.rows import QueueRows
 from holdfast.queue.layer.keys.settings import QueueDefaults, Reliability, apply_settings, is_settings, shown
 from holdfast.queue.layer.records_pb2 import KeyDue, KeyQueue
 from holdfast.state.layer.kv.errors import KeyMissing, KvForbidden, KvInvalid, QueueNotEmpty
-from holdfast.state.layer.kv.records import LEASES, key_of
+from holdfast.state.layer.kv.records import LEASES, key_of, record_of
 from holdfast.state.layer.kv.space import SpaceChange
 from holdfast.state.layer.records_pb2 import KvEvent
 from holdfast.storage.port import RANGE_LIMIT_MAX, Transaction
@@ -73,9 +74,7 @@ class QueueCommit:
                 check_delete(key)
         for key, event in found:
             if key.kind is Kind.DELIVERY and not event.record:
-                message = change.get(names.message_key(key.queue, key.idx, key.name))
-                if message is not None:
-                    change.delete(message)
+                _acknowledge(change, key)
         for key, event in found:
             if key.kind is Kind.QUEUE and not event.record:
                 _end_queue(change, key.queue)
@@ -98,8 +97,7 @@ class QueueCommit:
         for key, event in found:
             if key.kind is Kind.DELIVERY and not event.record:
                 rows.add_open(key.client, -1)
-                if rows.queue.is_timed:
-                    DUE.delete(change.tx, name, key.idx)
+                forget_due(rows, key.idx)
         for key, event in found:
             if key.kind is Kind.INCOMING and event.record:
                 _move(change, rows, key, event)
@@ -151,23 +149,22 @@ class QueueCommit:
         key = names.queue_key(rows.name)
         entry = change.get(key)
         value = b"" if entry is None else change.value(entry)
-        is_put = any(one.kind is Kind.QUEUE for one, _ in found)
-        if is_put and is_settings(value):
+        put = next((event for one, event in found if one.kind is Kind.QUEUE), None)
+        host = value if put is None else record_of(put.previous).value
+        if not host:
+            host = self._node
+        elif host != self._node and not _lives(change, host) and _lives(change, self._node):
+            host = self._node
+            if rows.queue.reliability == Reliability.NONE:
+                # They were in the memory of the node that is gone.
+                rows.queue.forgotten_idx = rows.queue.last_idx
+        if put is not None and is_settings(value):
             _set(rows, value)
-        if rows.is_new or is_put:
+        if rows.is_new or put is not None:
             config = names.config_key(rows.name)
             before = change.get(config)
             if before is None or change.value(before) != shown(rows.queue):
                 change.put(config, shown(rows.queue), 0, before)
-        host = value
-        if is_put or entry is None:
-            host = self._node
-        elif value != self._node and not _lives(change, value) and _lives(change, self._node):
-            host = self._node
-            if rows.queue.reliability == Reliability.NONE:
-                rows.queue.forgotten_idx = (
-                    rows.queue.last_idx
-                )  # They were in the memory of the node that is gone.
         if entry is None or host != value or entry.record.lease:
             change.put(key, host, 0, entry)  # A queue does not end with a lease.
 
@@ -259,6 +256,12 @@ def _set(rows: QueueRows, value: bytes) -> None:
     queue.is_timed = queue.is_timed or queue.ack_timeout_ms > 0
     if queue.max_in_flight != room:
         rows.see_rooms()
+
+
+def _acknowledge(change: SpaceChange, key: QueueKey) -> None:
+    message = change.get(names.message_key(key.queue, key.idx, key.name))
+    if message is not None:
+        change.delete(message)
 
 
 def _end_queue(change: SpaceChange, name: bytes) -> None:
