@@ -19,9 +19,9 @@ from tests.infra.key_queue import Keys
 from tests.unit.queue.keys.model import Queue
 from tests.unit.queue.keys.plane import NODE, OTHER_NODE, Node, SharedStore, message
 
-QUEUES = (b"q", b"q2", b"\xff\0")
-CLIENTS = (b"A", b"AB", b"\0", b"z")
-NAMES = (b"m", b"a/b", b"00000000000000000001", b"\xff", b"/")
+QUEUES: tuple[bytes, ...] = (b"q", b"q2", b"\xff\0")
+CLIENTS: tuple[bytes, ...] = (b"A", b"AB", b"\0", b"z")
+NAMES: tuple[bytes, ...] = (b"m", b"a/b", b"00000000000000000001", b"\xff", b"/")
 DEFAULTS = QueueDefaults(max_in_flight=2)
 
 queues = st.sampled_from(QUEUES)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.queue.layer.keys import consumers, dispatch, names, rules
+from holdfast.queue.layer.keys.dispatch import Budget
 from holdfast.queue.layer.keys.names import QueueKey
 from holdfast.queue.layer.keys.rows import QueueRows
 from holdfast.queue.layer.keys.rules import QueueCommit
@@ -72,31 +73,41 @@ def test_a_walk_through_the_life_of_a_queue_agrees_with_the_model() -> None:
     walk()
 
 
+def nothing(*_: object) -> None:
+    """In place of a step that is left out."""
+
+
 def _ack_leaves_the_message(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rules, "_acknowledge", lambda change, key: None)
+    patch.setattr(rules, "_acknowledge", nothing)
 
 
 def _ack_leaves_the_count(patch: pytest.MonkeyPatch) -> None:
     add_open = QueueRows.add_open
-    patch.setattr(
-        QueueRows,
-        "add_open",
-        lambda rows, client, count: add_open(rows, client, count) if count > 0 else None,
-    )
+
+    def add(rows: QueueRows, client: bytes, count: int) -> None:
+        if count > 0:
+            add_open(rows, client, count)
+
+    patch.setattr(QueueRows, "add_open", add)
 
 
 def _taken_back_is_lost(patch: pytest.MonkeyPatch) -> None:
     wait = QueueRows.wait
-    patch.setattr(
-        QueueRows,
-        "wait",
-        lambda rows, idx, name: wait(rows, idx, name) if idx == rows.queue.last_idx else None,
-    )
+
+    def waits(rows: QueueRows, idx: int, name: bytes) -> None:
+        if idx == rows.queue.last_idx:
+            wait(rows, idx, name)
+
+    patch.setattr(QueueRows, "wait", waits)
 
 
 def _latest_first(patch: pytest.MonkeyPatch) -> None:
-    first = QueueRows.first_waiting
-    patch.setattr(QueueRows, "first_waiting", lambda rows, limit: first(rows, limit)[::-1])
+    first_waiting = QueueRows.first_waiting
+
+    def reverse(rows: QueueRows, limit: int) -> list[tuple[int, bytes]]:
+        return first_waiting(rows, limit)[::-1]
+
+    patch.setattr(QueueRows, "first_waiting", reverse)
 
 
 def _always_the_first_consumer(patch: pytest.MonkeyPatch) -> None:
@@ -153,7 +164,7 @@ def _message_ends_with_the_lease_of_its_put(patch: pytest.MonkeyPatch) -> None:
 
 
 def _due_outlives_the_ack(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rules, "forget_due", lambda rows, idx: None)
+    patch.setattr(rules, "forget_due", nothing)
 
 
 def _take_over_forgets_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -190,18 +201,21 @@ def _registering_again_forgets_deliveries(patch: pytest.MonkeyPatch) -> None:
 
 
 def _anything_may_be_deleted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rules, "check_delete", lambda key: None)
+    patch.setattr(rules, "check_delete", nothing)
 
 
 def _room_is_not_looked_at_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(QueueRows, "see_rooms", lambda rows: None)
+    patch.setattr(QueueRows, "see_rooms", nothing)
 
 
 def _take_back_stops_at_the_bound(patch: pytest.MonkeyPatch) -> None:
     take_back_all = dispatch.take_back_all
-    patch.setattr(
-        rules, "take_back_all", lambda change, rows, budget: take_back_all(change, rows, budget) or True
-    )
+
+    def done(change: SpaceChange, rows: QueueRows, budget: Budget) -> bool:
+        take_back_all(change, rows, budget)
+        return True
+
+    patch.setattr(rules, "take_back_all", done)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,8 @@ class Consumers:
         self._renewed_s: dict[Who, float] = {}
         self._watches: dict[Who, list[int]] = {}
         self._renewing: set[asyncio.Task[None]] = set()
-        self._leaving: set[asyncio.Task[None]] = set()
+        self.ending: set[asyncio.Task[None]] = set()
+        """What closed watches have begun."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -87,7 +88,7 @@ class Consumers:
             renewing = list(self._renewing)
             for task in renewing:
                 task.cancel()
-            await asyncio.gather(*renewing, *self._leaving, return_exceptions=True)
+            await asyncio.gather(*renewing, *self.ending, return_exceptions=True)
 
     # -- calls
 
@@ -123,7 +124,7 @@ class Consumers:
 
         def closed() -> None:
             renewing.cancel()
-            self._spawn(self._closed(who, number), self._leaving)
+            self._spawn(self._closed(who, number), self.ending)
 
         watch.on_close = closed
         node = b"%d" % node_id

@@ -4,7 +4,6 @@ A commit has a bound. What is left to do when it is reached is done by the next 
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from holdfast.queue.layer.keys import names
@@ -22,7 +21,7 @@ BYTES_MAX: Final = 2 << 20
 PAGE: Final = 64
 
 OnDue = Callable[[bytes, int, int], None]
-"""Told of a queue, an idx in it and the moment its delivery is due, once that is committed."""
+"""Told of a queue, an idx in it and the moment to look at its delivery; once too often does no harm."""
 
 
 class Budget:
@@ -62,12 +61,8 @@ def dispatch(change: SpaceChange, rows: QueueRows, budget: Budget, now_ms: int, 
             if rows.queue.ack_timeout_ms:
                 due_at_ms = now_ms + rows.queue.ack_timeout_ms
                 DUE.put(change.tx, KeyDue(client=client, name=name, due_at_ms=due_at_ms), rows.name, idx)
-                change.tx.after_commit(partial(_tell, on_due, rows.name, idx, due_at_ms))
+                on_due(rows.name, idx, due_at_ms)
     return True
-
-
-def _tell(on_due: OnDue, queue: bytes, idx: int, due_at_ms: int, _: int) -> None:
-    on_due(queue, idx, due_at_ms)
 
 
 def _deliver(change: SpaceChange, rows: QueueRows, message: Entry, idx: int, name: bytes) -> bytes:

@@ -53,8 +53,8 @@ class KeyQueues:
         self._defaults = defaults
         self._kv = KvService(store, clock, self)
         self.leases = self._kv.leases
-        self._node = NodeLease(self._kv, node_id)
-        self._consumers = Consumers(self._kv, store, self._commit)
+        self.node = NodeLease(self._kv, node_id)
+        self.consumers = Consumers(self._kv, store, self._commit)
         self._overdue = Overdue(store, clock, self._kv, self._commit)
 
     @property
@@ -65,7 +65,7 @@ class KeyQueues:
     async def running(self) -> AsyncIterator[None]:
         async with self._kv.running():
             await self._forget_memory_only()
-            async with self._node.running(), self._consumers.running(), self._overdue.running():
+            async with self.node.running(), self.consumers.running(), self._overdue.running():
                 yield
 
     # -- the key space
@@ -89,7 +89,7 @@ class KeyQueues:
         if key is None:
             return translation.told_put(await self._kv.put(stored), request)
         await self._begin()
-        self._consumers.touch(key)
+        self.consumers.touch(key)
         is_early = key.kind is Kind.INCOMING and await self._is_early(key.queue)
         return translation.told_put(await self._kv.put(stored, is_early=is_early), request)
 
@@ -99,7 +99,7 @@ class KeyQueues:
         if not names.is_queue_key(request.key) and not names.is_queue_key(request.range_end):
             return await self._kv.range(request, on_read=on_read)
         stored = translation.stored_range(request)
-        self._consumers.touch(names.parsed(stored.key))
+        self.consumers.touch(names.parsed(stored.key))
         return translation.told_range(await self._kv.range(stored), request)
 
     async def delete_range(self, request: DeleteRangeRequest) -> DeleteRangeResult:
@@ -110,7 +110,7 @@ class KeyQueues:
         if not stored.range_end:
             rules.check_keys([], [stored.key])
         await self._begin()
-        self._consumers.touch(key)
+        self.consumers.touch(key)
         return translation.told_delete(await self._kv.delete_range(stored), request)
 
     async def txn(self, request: TxnRequest) -> TxnResult:
@@ -123,7 +123,7 @@ class KeyQueues:
         rules.check_keys(puts, deletes)
         await self._begin()
         for key in (*puts, *deletes):
-            self._consumers.touch(names.parsed(key))
+            self.consumers.touch(names.parsed(key))
         return translation.told_txn(await self._kv.txn(stored), request)
 
     async def watch(self, request: WatchRequest) -> Watch:
@@ -136,7 +136,7 @@ class KeyQueues:
         if parsed is not None and parsed.kind is Kind.CONSUMER:
             try:
                 await self._begin()
-                await self._consumers.watched(told, parsed, self._node_id)
+                await self.consumers.watched(told, parsed, self._node_id)
             except BaseException:
                 told.close()
                 raise
@@ -145,7 +145,7 @@ class KeyQueues:
     async def _begin(self) -> None:
         """Before a commit that may concern a queue."""
         self._clock.now_ms()
-        await self._node.show()
+        await self.node.show()
 
     # -- what follows a change, in its commit
 
@@ -174,8 +174,9 @@ class KeyQueues:
         if self._store.is_shared:
             return False
         found = await QUEUES.fetch(self._store, queue)
-        reliability = self._defaults.reliability if found is None else found.reliability
-        return reliability != Reliability.MAJORITY
+        if found is None:
+            return self._defaults.reliability != Reliability.MAJORITY
+        return found.reliability != Reliability.MAJORITY and not found.is_unfinished
 
     async def _forget_memory_only(self) -> None:
         """Messages that were promised nothing do not outlive the process that took them."""
