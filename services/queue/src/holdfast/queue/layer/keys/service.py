@@ -55,7 +55,7 @@ class KeyQueues:
         self.leases = self._kv.leases
         self.node = NodeLease(self._kv, node_id)
         self.consumers = Consumers(self._kv, store, self._commit)
-        self._overdue = Overdue(store, clock, self._kv, self._commit)
+        self.overdue = Overdue(store, clock, self._kv, self._commit)
 
     @property
     def watchers(self) -> int:
@@ -65,7 +65,7 @@ class KeyQueues:
     async def running(self) -> AsyncIterator[None]:
         async with self._kv.running():
             await self._forget_memory_only()
-            async with self.node.running(), self.consumers.running(), self._overdue.running():
+            async with self.node.running(), self.consumers.running(), self.overdue.running():
                 yield
 
     # -- the key space
@@ -157,7 +157,7 @@ class KeyQueues:
         # The last moment that was asked for: every call asks before its commit begins.
         now_ms = self._clock.last_ms
         return QueueCommit(
-            Context(self._node_id, self._defaults, now_ms, self._grant, self._overdue.set, watch)
+            Context(self._node_id, self._defaults, now_ms, self._grant, self.overdue.set, watch)
         )
 
     def _grant(self, tx: Transaction, registration: bytes) -> int:
