@@ -75,7 +75,6 @@ class KvService:
             self._progress.is_kept = False
         self._compaction: asyncio.Task[None] | None = None
         self._compacted = 0
-        self._forgotten = 0  # What a process that ended halfway left is found from the beginning.
 
     @property
     def watchers(self) -> int:
@@ -156,9 +155,9 @@ class KvService:
         current = await self._store.transact(lambda tx: rules.compact(tx, revision))
         self._compacted = max(self._compacted, revision)
         if physical:
-            await self._forget(revision)
+            await forget_log(self._store, revision)
         elif self._compaction is None:
-            self._begin(self._forget(revision))
+            self._begin(forget_log(self._store, revision))
         return current
 
     async def run_with(self, extension: Extension, run: Callable[[SpaceChange], None]) -> None:
@@ -197,8 +196,4 @@ class KvService:
 
     async def _compact(self, revision: int) -> None:
         await self._store.transact(lambda tx: rules.compact(tx, revision))
-        await self._forget(revision)
-
-    async def _forget(self, revision: int) -> None:
-        await forget_log(self._store, self._forgotten, revision)
-        self._forgotten = max(self._forgotten, revision)
+        await forget_log(self._store, revision)
