@@ -78,8 +78,8 @@ class StatePart:
         )
         index = IndexBuilder(store, state, self._index_metrics)
         kv = KvService(store, clock)
-        self._etcd.serve(kv, await identity_of(store, self._settings))
-        async with index.running(), retention.running(), kv.running():
+        etcd = self._etcd.running(kv, store, await identity_of(store, self._settings))
+        async with index.running(), retention.running(), kv.running(), etcd:
             yield
 
 
