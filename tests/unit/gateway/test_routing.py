@@ -90,6 +90,7 @@ def test_each_service_names_what_its_calls_are_about(routes: list[Route]) -> Non
         (Role.LEASES, "key"),
         (Role.LEASES, None),  # Signals are heard at every process.
         (Role.STATE, "key"),
+        (Role.STATE, None),  # Of etcd's keys no process has more in memory than another.
         (Role.QUEUE, "queue"),
         (Role.TXN, "txn_id"),
         (Role.TXN, None),

@@ -12,12 +12,13 @@ from holdfast.common.serving.listener import ListenerDeclaration
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.telemetry.metrics import Registry
 from holdfast.leases.layer.retention import retention_of
+from holdfast.queue.layer.keys.service import KeyQueues
+from holdfast.queue.layer.keys.settings import defaults_of
 from holdfast.state.layer.attachment.service import AttachmentService
 from holdfast.state.layer.document.mutation.service import MutationService
 from holdfast.state.layer.document.published import PublishedCache
 from holdfast.state.layer.document.retention import DocumentRetention
 from holdfast.state.layer.index.builder import IndexBuilder
-from holdfast.state.layer.kv.service import KvService
 from holdfast.state.layer.namespace import NamespaceService
 from holdfast.state.layer.query.service import QueryService
 from holdfast.state.metrics import AttachmentMetrics, IndexMetrics, RetentionMetrics, show_published
@@ -77,9 +78,10 @@ class StatePart:
             store, state, clock, retention_of(self._settings), self._retention_metrics
         )
         index = IndexBuilder(store, state, self._index_metrics)
-        kv = KvService(store, clock)
-        etcd = self._etcd.running(kv, store, await identity_of(store, self._settings))
-        async with index.running(), retention.running(), kv.running(), etcd:
+        identity = await identity_of(store, self._settings)
+        keys = KeyQueues(store, clock, identity.member_id, defaults_of(self._settings))
+        etcd = self._etcd.running(keys, store, identity)
+        async with index.running(), retention.running(), keys.running(), etcd:
             yield
 
 

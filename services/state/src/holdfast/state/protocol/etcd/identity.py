@@ -1,5 +1,7 @@
 """What the header of every answer says of the node: the cluster is the store, the member this process."""
 
+import os
+import secrets
 import socket
 from hashlib import sha256
 from typing import NamedTuple
@@ -24,10 +26,13 @@ async def identity_of(store: Store, settings: PlaneSettings) -> Identity:
     """After the store is open. Two nodes on one store have the same cluster, and as members their host and listener."""
     backend = await backend_hash_of(store)
     host = socket.gethostname()
+    place = settings.listen
+    if settings.listen_proto != "unix" and place.endswith(":0"):
+        place = f"{place} {os.getpid()} {secrets.token_hex(8)}"  # Only known once it listens, and another one each time.
     scheme = "http" if settings.listen_proto == "unix" or not settings.is_mtls_on else "https"
     return Identity(
         cluster_id=_u64("cluster", backend),
-        member_id=_u64("member", backend, host, settings.listen),
+        member_id=_u64("member", backend, host, place),
         name=host,
         client_url=f"{scheme}://{settings.etcd_listen or settings.listen}",
     )

@@ -2,7 +2,7 @@
 
 from holdfast.common.express.message import Answer, Request
 from holdfast.state.layer.kv.errors import KvForbidden, KvLeaseNotFound, RevisionOutOfRange
-from holdfast.state.layer.kv.service import KvService
+from holdfast.state.layer.kv.port import KeySpace
 from holdfast.state.protocol.etcd.declarations import LOOKS, WRITES, EtcdRouter, answered
 from holdfast.state.protocol.etcd.wire.answer import AnswerWriter
 from holdfast.state.protocol.etcd.wire.request import (
@@ -17,7 +17,7 @@ from holdfast.state.protocol.etcd.wire.request import (
 class KvRoutes:
     """`service` and `answers` are set while the store is open."""
 
-    service: KvService
+    service: KeySpace
     answers: AnswerWriter
 
     def __init__(self) -> None:

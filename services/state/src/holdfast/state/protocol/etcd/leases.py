@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from holdfast.common.express.message import Answer, Request
 from holdfast.state.layer.kv.errors import KvLeaseExists, KvLeaseNotFound, RevisionOutOfRange
-from holdfast.state.layer.kv.service import KvService
+from holdfast.state.layer.kv.port import KeySpace
 from holdfast.state.protocol.etcd.declarations import GOES_ON, LOOKS, WRITES, EtcdRouter, answered
 from holdfast.state.protocol.etcd.wire.answer import AnswerWriter, in_stream
 from holdfast.state.protocol.etcd.wire.body import STREAM_BYTES_MAX, object_of, objects_of
@@ -29,7 +29,7 @@ _LEASE: Final = Message(LeaseRequest, {"ID": read_int64, "keys": read_bool})
 class LeaseRoutes:
     """`service` and `answers` are set while the store is open."""
 
-    service: KvService
+    service: KeySpace
     answers: AnswerWriter
 
     def __init__(self) -> None:

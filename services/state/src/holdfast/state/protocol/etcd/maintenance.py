@@ -12,7 +12,7 @@ from pydantic_core import to_json
 from holdfast.common.express.message import Answer, Request
 from holdfast.state.layer.kv.errors import AuthenticationOff
 from holdfast.state.layer.kv.operation import UNBOUNDED, RangeRequest
-from holdfast.state.layer.kv.service import KvService
+from holdfast.state.layer.kv.port import KeySpace
 from holdfast.state.protocol.etcd.declarations import LOOKS, EtcdRouter, answered
 from holdfast.state.protocol.etcd.identity import Identity
 from holdfast.state.protocol.etcd.listener import SERVER_VERSION
@@ -25,7 +25,7 @@ from holdfast.storage.port import Store
 class MaintenanceRoutes:
     """The rest is set while the store is open."""
 
-    service: KvService
+    service: KeySpace
     answers: AnswerWriter
     identity: Identity
     store: Store

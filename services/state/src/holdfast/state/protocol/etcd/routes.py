@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.serving.drain import Drain, Waits
-from holdfast.state.layer.kv.service import KvService
+from holdfast.state.layer.kv.port import KeySpace
 from holdfast.state.protocol.etcd.concurrency.election import ElectionRoutes
 from holdfast.state.protocol.etcd.concurrency.lock import LockRoutes
 from holdfast.state.protocol.etcd.concurrency.turn import Turns
@@ -43,7 +43,7 @@ class EtcdRoutes:
         return [routes.router for routes in self._all]
 
     @asynccontextmanager
-    async def running(self, service: KvService, store: Store, identity: Identity) -> AsyncIterator[None]:
+    async def running(self, service: KeySpace, store: Store, identity: Identity) -> AsyncIterator[None]:
         """`service` runs for longer than the block."""
         answers = AnswerWriter(identity)
         turns = Turns(service, self._waits)

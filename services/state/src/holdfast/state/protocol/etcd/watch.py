@@ -11,8 +11,8 @@ from holdfast.common.express.message import Request, StreamAnswer
 from holdfast.common.express.traits import Duration
 from holdfast.common.serving.drain import Drain, Waits
 from holdfast.state.layer.kv.operation import UNBOUNDED, WatchRequest
-from holdfast.state.layer.kv.service import KvService
-from holdfast.state.layer.kv.watch import KvWatch, WatchCompacted
+from holdfast.state.layer.kv.port import KeySpace, Watch
+from holdfast.state.layer.kv.watch import WatchCompacted
 from holdfast.state.protocol.etcd.declarations import LOOKS, EtcdRouter
 from holdfast.state.protocol.etcd.dialect import ANSWER_HEADERS
 from holdfast.state.protocol.etcd.wire.answer import AnswerWriter
@@ -37,7 +37,7 @@ _DUPLICATE_ID: Final = "mvcc: duplicate watch ID provided on the WatchStream"
 class WatchRoutes:
     """`service` and `answers` are set while the store is open."""
 
-    service: KvService
+    service: KeySpace
     answers: AnswerWriter
 
     def __init__(self, drain: Drain, waits: Waits) -> None:
@@ -69,11 +69,11 @@ class WatchRoutes:
 class WatchStream:
     """The watches of one answer, by their ids."""
 
-    def __init__(self, service: KvService, answers: AnswerWriter, waits: Waits) -> None:
+    def __init__(self, service: KeySpace, answers: AnswerWriter, waits: Waits) -> None:
         self._service = service
         self._answers = answers
         self._waits = waits
-        self._watches: dict[int, KvWatch] = {}
+        self._watches: dict[int, Watch] = {}
         self._tasks: dict[asyncio.Task[bytes], int] = {}
         self._next_id = 0
 

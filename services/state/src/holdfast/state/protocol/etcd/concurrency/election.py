@@ -12,7 +12,7 @@ from holdfast.common.express.traits import Duration
 from holdfast.common.serving.drain import Drain, Waits
 from holdfast.state.layer.kv.errors import KeyMissing, KvInvalid, KvLeaseNotFound
 from holdfast.state.layer.kv.operation import DeleteRangeRequest, KeyValue, PutRequest, WatchRequest
-from holdfast.state.layer.kv.service import KvService
+from holdfast.state.layer.kv.port import KeySpace
 from holdfast.state.layer.kv.watch import WatchCompacted
 from holdfast.state.protocol.etcd.concurrency.turn import Turns, keys_of
 from holdfast.state.protocol.etcd.declarations import GOES_ON, LOOKS, WRITES, EtcdRouter, answered
@@ -66,7 +66,7 @@ _ELECTION: Final = Message(ElectionRequest, {"name": read_bytes})
 class ElectionRoutes:
     """`service`, `answers` and `turns` are set while the store is open."""
 
-    service: KvService
+    service: KeySpace
     answers: AnswerWriter
     turns: Turns
 

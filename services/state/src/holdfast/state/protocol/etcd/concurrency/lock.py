@@ -8,7 +8,7 @@ from holdfast.common.express.traits import Duration
 from holdfast.common.serving.drain import Drain
 from holdfast.state.layer.kv.errors import KvLeaseNotFound
 from holdfast.state.layer.kv.operation import DeleteRangeRequest
-from holdfast.state.layer.kv.service import KvService
+from holdfast.state.layer.kv.port import KeySpace
 from holdfast.state.protocol.etcd.concurrency.turn import Turns
 from holdfast.state.protocol.etcd.declarations import GOES_ON, WRITES, EtcdRouter, answered
 from holdfast.state.protocol.etcd.dialect import ANSWER_HEADERS
@@ -34,7 +34,7 @@ _UNLOCK: Final = Message(UnlockRequest, {"key": read_bytes})
 class LockRoutes:
     """`service`, `answers` and `turns` are set while the store is open."""
 
-    service: KvService
+    service: KeySpace
     answers: AnswerWriter
     turns: Turns
 

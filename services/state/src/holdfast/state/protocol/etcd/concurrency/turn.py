@@ -31,7 +31,7 @@ from holdfast.state.layer.kv.operation import (
     TxnResult,
     WatchRequest,
 )
-from holdfast.state.layer.kv.service import KvService
+from holdfast.state.layer.kv.port import KeySpace
 from holdfast.state.layer.kv.watch import WatchCompacted
 from holdfast.state.protocol.etcd.wire.errors import SessionExpired
 
@@ -64,7 +64,7 @@ def keys_of(name: bytes) -> tuple[bytes, bytes]:
 class Turns:
     """Who waits here leaves when the caller goes away, or when the server drains."""
 
-    def __init__(self, service: KvService, waits: Waits) -> None:
+    def __init__(self, service: KeySpace, waits: Waits) -> None:
         self._service = service
         self._waits = waits
         self._withdrawals: set[asyncio.Task[None]] = set()
