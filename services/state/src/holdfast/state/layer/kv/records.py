@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from holdfast.state.layer.kv.errors import KeyMissing, KvRequestTooLarge
 from holdfast.state.layer.kv.operation import UNBOUNDED, KeyValue
 from holdfast.state.layer.records_pb2 import KvChange, KvEvent, KvLease, KvProgress, KvRecord
-from holdfast.storage.keys import pack
+from holdfast.storage.keys import pack, unpack
 from holdfast.storage.port import KEY_BYTES_MAX, RANGE_LIMIT_MAX, Bounds, Record, View
 from holdfast.storage.tables import Subspace, Table
 
@@ -125,6 +125,13 @@ def log_bounds(first: int, last: int | None = None) -> Bounds:
     """Where the log of these revisions lies; without a last one, of all from the first on."""
     end = CHANGES.bounds()[1] if last is None else CHANGES.key(last + 1)
     return CHANGES.key(first), end
+
+
+def revision_of(log_key: bytes) -> int:
+    """Of a record of the log."""
+    revision = unpack(log_key)[1]
+    assert isinstance(revision, int)
+    return revision
 
 
 def divided(events: Sequence[KvEvent]) -> list[KvChange]:

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.serving.drain import Drain, Waits
+from holdfast.state.layer.document.published import PublishedCache
 from holdfast.state.layer.kv.port import KeySpace
 from holdfast.state.protocol.etcd.concurrency.election import ElectionRoutes
 from holdfast.state.protocol.etcd.concurrency.lock import LockRoutes
@@ -13,6 +14,7 @@ from holdfast.state.protocol.etcd.identity import Identity
 from holdfast.state.protocol.etcd.kv import KvRoutes
 from holdfast.state.protocol.etcd.leases import LeaseRoutes
 from holdfast.state.protocol.etcd.maintenance import MaintenanceRoutes
+from holdfast.state.protocol.etcd.warm import WarmRanges
 from holdfast.state.protocol.etcd.watch import WatchRoutes
 from holdfast.state.protocol.etcd.wire.answer import AnswerWriter
 from holdfast.storage.port import Store
@@ -43,13 +45,21 @@ class EtcdRoutes:
         return [routes.router for routes in self._all]
 
     @asynccontextmanager
-    async def running(self, service: KeySpace, store: Store, identity: Identity) -> AsyncIterator[None]:
-        """`service` runs for longer than the block."""
+    async def running(
+        self,
+        service: KeySpace,
+        store: Store,
+        identity: Identity,
+        cache: PublishedCache[bytes] | None = None,
+    ) -> AsyncIterator[None]:
+        """`service` runs for longer than the block. `cache`: one that the store keeps right."""
         answers = AnswerWriter(identity)
         turns = Turns(service, self._waits)
         for routes in self._all:
             routes.service = service
             routes.answers = answers
+        if cache is not None:
+            self._kv.warm = WarmRanges(cache, service, answers)
         self._maintenance.identity = identity
         self._maintenance.store = store
         self._lock.turns = self._election.turns = turns
