@@ -3,7 +3,7 @@
 import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import httpx
@@ -15,8 +15,10 @@ from holdfast.common.serving.drain import Drain
 from holdfast.common.serving.server import ServeOptions, running
 from holdfast.gateway.app import create_app
 from holdfast.gateway.settings import GatewaySettings
+from holdfast.state.app import create_app as create_state_app
 from holdfast.state.protocol.etcd import watch as watch_module
-from tests.infra.gateway import LOOPBACK, url_of
+from holdfast.state.settings import StateSettings
+from tests.infra.gateway import LOOPBACK, SECRET, gateway_before, url_of
 
 WAYS = pytest.mark.parametrize("is_express", [True, False], ids=["lane", "asgi"])
 PREFIXES = pytest.mark.parametrize("prefix", ["/v3", "/v3beta", "/v3alpha"])
@@ -74,14 +76,20 @@ def b64(text: str) -> str:
 
 
 @asynccontextmanager
-async def plane(*, is_express: bool = True) -> AsyncIterator[Plane]:
-    app = create_app(GatewaySettings.isolated(store="mem://", qrf_disabled=True))
+async def plane(shape: str = "all in one", *, is_express: bool = True) -> AsyncIterator[Plane]:
+    """In one process, or behind a gateway."""
     options = ServeOptions(is_express=is_express, drain_grace_s=0)
-    async with (
-        running(app, LOOPBACK, options=options) as server,
-        httpx.AsyncClient(base_url=url_of(server), timeout=30) as client,
-    ):
-        yield Plane(client, parts_of(app).drain)
+    async with AsyncExitStack() as stack:
+        if shape == "gateway":
+            settings = StateSettings.isolated(store="mem://", internal_secret=SECRET)
+            app = create_state_app(settings)
+            behind = await stack.enter_async_context(running(app, LOOPBACK, options=options))
+            server = await stack.enter_async_context(gateway_before(url_of(behind), is_express=is_express))
+        else:
+            app = create_app(GatewaySettings.isolated(store="mem://", qrf_disabled=True))
+            server = await stack.enter_async_context(running(app, LOOPBACK, options=options))
+        client = httpx.AsyncClient(base_url=url_of(server), timeout=30)
+        yield Plane(await stack.enter_async_context(client), parts_of(app).drain)
 
 
 def created(key: str, **members: Any) -> bytes:
@@ -129,6 +137,36 @@ async def test_several_requests_of_one_body_are_one_stream(is_express: bool) -> 
     ]
     keys = [(event.get("watch_id", "0"), event["events"][0]["kv"]["key"]) for event in events]
     assert keys == [("0", b64("a")), ("5", b64("c"))]
+
+
+@WAYS
+@pytest.mark.parametrize("shape", ["all in one", "gateway"])
+async def test_a_message_is_a_chunk_however_large_and_however_quick(shape: str, is_express: bool) -> None:
+    sizes = [size for size in (10, 1000, 100_000, 500_000) for _ in range(8)]
+    async with plane(shape, is_express=is_express) as served:
+        url = served.client.base_url
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        body = created("a")
+        writer.write(
+            b"POST /v3/watch HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+        )
+        async with asyncio.timeout(60):
+            await reader.readuntil(b"\r\n\r\n")
+            chunks = [await _chunk(reader)]
+            await asyncio.gather(*(served.put("a", "x" * size) for size in sizes))
+            chunks += [await _chunk(reader) for _ in sizes]
+        writer.close()
+
+    messages = [from_json(chunk)["result"] for chunk in chunks]
+    assert [len(message.get("events", ())) for message in messages] == [0] + [1] * len(sizes)
+    assert all(chunk.endswith(b"}\n") for chunk in chunks)
+
+
+async def _chunk(reader: asyncio.StreamReader) -> bytes:
+    size = int((await reader.readline()).partition(b";")[0], 16)
+    chunk = await reader.readexactly(size)
+    assert await reader.readexactly(2) == b"\r\n"
+    return chunk
 
 
 @WAYS

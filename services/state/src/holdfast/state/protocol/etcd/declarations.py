@@ -57,6 +57,7 @@ class EtcdRouter:
                     admission=admission,
                     repeatable=ALL_METHODS if is_repeatable else READS,
                     duration=duration,
+                    streams_lines=duration is Duration.ENDLESS,
                 )
                 self.router.add(prefix + each, _preflight, methods=("OPTIONS",), is_documented=False)
 
