@@ -22,7 +22,13 @@ from holdfast.state.layer.document.retention import DocumentRetention
 from holdfast.state.layer.index.builder import IndexBuilder
 from holdfast.state.layer.namespace import NamespaceService
 from holdfast.state.layer.query.service import QueryService
-from holdfast.state.metrics import AttachmentMetrics, IndexMetrics, RetentionMetrics, show_published
+from holdfast.state.metrics import (
+    AttachmentMetrics,
+    IndexMetrics,
+    RetentionMetrics,
+    show_keys,
+    show_published,
+)
 from holdfast.state.protocol.etcd.identity import identity_of
 from holdfast.state.protocol.etcd.listener import LISTENER as ETCD_LISTENER
 from holdfast.state.protocol.etcd.routes import EtcdRoutes
@@ -47,6 +53,7 @@ class StatePart:
 
     def __init__(self, settings: PlaneSettings, drain: Drain, registry: Registry) -> None:
         self._settings = settings
+        self._registry = registry
         self._state = StateRoutes(settings)
         self._published = PublishedCache[Ready](
             settings.state_cache_bytes - settings.state_cache_bytes // KEYS_SHARE
@@ -86,6 +93,7 @@ class StatePart:
         index = IndexBuilder(store, state, self._index_metrics)
         identity = await identity_of(store, self._settings)
         keys = KeyQueues(store, clock, identity.member_id, defaults_of(self._settings))
+        show_keys(keys, self._registry)
         keys_cache = PublishedCache[bytes](self._settings.state_cache_bytes // KEYS_SHARE)
         is_kept = keys_cache.bytes_max > 0 and store.keep_current(keys_cache)
         etcd = self._etcd.running(keys, store, identity, keys_cache if is_kept else None)

@@ -31,6 +31,7 @@ LEASES = Table("kvlease", KvLease)
 LEASE_KEYS: Final = Subspace("kvleasekey")
 """A key for each pair of a lease and a key that ends with it; the records are empty."""
 VALUES: Final = Subspace("kvvalue")
+_LOG: Final = pack(("kvlog",))
 _KEYS: Final = pack(("kv",)) + b"@"
 _END: Final = pack(("kv",)) + b"\xff"
 
@@ -104,8 +105,12 @@ def key_value(key: bytes, record: KvRecord, value: bytes) -> KeyValue:
 
 def piece_keys(record: KvRecord) -> list[bytes]:
     """Where a large value lies."""
-    pieces = -(-record.value_bytes // PIECE_BYTES)
-    return [VALUES.key(record.mod_revision, record.sub, piece) for piece in range(pieces)]
+    return places_of(record.mod_revision, record.sub, record.value_bytes)
+
+
+def places_of(revision: int, sub: int, value_bytes: int) -> list[bytes]:
+    pieces = -(-value_bytes // PIECE_BYTES)
+    return [VALUES.key(revision, sub, piece) for piece in range(pieces)]
 
 
 def value_of(view: View, record: KvRecord) -> bytes:
@@ -134,8 +139,15 @@ def revision_of(log_key: bytes) -> int:
     return revision
 
 
+def log_key(revision: int, part: int) -> bytes:
+    """As `CHANGES.key` makes it, several times as fast."""
+    return _LOG + pack((revision, part))
+
+
 def divided(events: Sequence[KvEvent]) -> list[KvChange]:
     """The log of one revision in parts that fit into records."""
+    if len(events) == 1:
+        return [KvChange(events=events, parts=1)]
     parts = [KvChange()]
     size = 0
     for event in events:

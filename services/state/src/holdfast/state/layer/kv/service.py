@@ -47,9 +47,10 @@ class KnownProgress:
     def __init__(self) -> None:
         self.is_kept = True
         self.revision = 0
+        self.last_revision = 0
 
     def read(self, view: View) -> int:
-        revision = read_progress(view).revision
+        revision = self.last_revision = read_progress(view).revision
         if self.is_kept:
             self.revision = revision
         return revision
@@ -98,6 +99,11 @@ class KvService:
         """That of now, if it is at hand; else zero."""
         return self._progress.revision
 
+    @property
+    def last_revision(self) -> int:
+        """The newest that this process has seen."""
+        return self._progress.last_revision
+
     async def revision(self) -> int:
         return await self._store.view(self._progress.read)
 
@@ -106,7 +112,7 @@ class KvService:
         rules.check_put(request)
         run = self._writer.run_early if is_early else self._writer.run
         result = await run(lambda change: rules.put(change, request), request.key)
-        self._compact_in_time(result.revision)
+        self._revised(result.revision)
         return result
 
     async def range(
@@ -138,7 +144,7 @@ class KvService:
         if not txn.writes(request):
             return await self._store.view(lambda view: txn.read(Space(view, *keys), request))
         result = await self._writer.run(lambda change: txn.run(change, request), *keys)
-        self._compact_in_time(result.revision)
+        self._revised(result.revision)
         return result
 
     async def watch(self, request: WatchRequest) -> KvWatch:
@@ -169,8 +175,9 @@ class KvService:
 
     # -- inside
 
-    def _compact_in_time(self, revision: int) -> None:
+    def _revised(self, revision: int) -> None:
         """The history is kept for that many revisions, whoever needs it."""
+        self._progress.last_revision = max(self._progress.last_revision, revision)
         if revision - self._compacted >= REVISIONS_KEPT + COMPACT_EVERY and self._compaction is None:
             self._compacted = revision - REVISIONS_KEPT
             self._begin(self._compact(self._compacted))
