@@ -288,7 +288,6 @@ def test_a_stream_has_requests_of_all_kinds_in_their_order() -> None:
         b'{"create_request":5}',
         b'{"create_request":{"filters":1}}',
         b'{"cancel_request":{"watch_id":1.5}}',
-        b"[]",
     ],
 )
 def test_a_wrong_type_is_a_fault_of_the_stream(body: bytes) -> None:
@@ -303,6 +302,8 @@ def test_a_wrong_type_is_a_fault_of_the_stream(body: bytes) -> None:
     [
         b"",
         b"{}",
+        b"[]",
+        b"null",
         b'{"create_request":null}',
         b'{"create_request":{"key":"!"}}',
         b'{"create_request":{"filters":["NOTHING"]}}',

@@ -73,8 +73,9 @@ _PROGRESS: Final = Message(WatchProgress, {})
 
 def stream_requests(body: bytes) -> list[StreamRequest]:
     """In their order; a wrong type is a fault of the stream."""
+    found = objects_of(body)
     try:
-        requests = [_request_of(members) for members in objects_of(body)]
+        requests = [_request_of(members) for members in found]
     except WrongType as error:
         raise WrongTypeInStream(error.detail) from error
     if sum(isinstance(request, WatchRequest) for request in requests) > WATCHES_MAX:
