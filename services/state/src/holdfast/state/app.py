@@ -96,8 +96,8 @@ class StatePart:
         show_keys(keys, self._registry)
         keys_cache = PublishedCache[bytes](self._settings.state_cache_bytes // KEYS_SHARE)
         is_kept = keys_cache.bytes_max > 0 and store.keep_current(keys_cache)
-        self._etcd.serve(keys, identity, keys_cache if is_kept else None)
-        async with index.running(), retention.running(), keys.running():
+        etcd = self._etcd.running(keys, store, identity, keys_cache if is_kept else None)
+        async with index.running(), retention.running(), keys.running(), etcd:
             yield
 
 
