@@ -1,15 +1,14 @@
 """The names of queue keys: what a key means, its one stored spelling, and the spelling of who asks.
 
-    /queue/{queue}                                      the queue; its value is the node that dispatches
-    /queue/{queue}/config                               its settings
-    /queue/{queue}/producer/{client}/{name}             a message that comes in
-    /queue/{queue}/{idx}/{name}                         a message in its place
-    /queue/{queue}/consumer/{client}/                   a consumer
-    /queue/{queue}/consumer/{client}/{idx}/{name}       a delivery
+/queue/{queue}                                      the queue; its value is the node that dispatches
+/queue/{queue}/config                               its settings
+/queue/{queue}/producer/{client}/{name}             a message that comes in
+/queue/{queue}/{idx}/{name}                         a message in its place
+/queue/{queue}/consumer/{client}/                   a consumer
+/queue/{queue}/consumer/{client}/{idx}/{name}       a delivery
 """
 
 from enum import Enum
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from holdfast.state.layer.kv.operation import UNBOUNDED
@@ -83,7 +82,7 @@ def parsed(key: bytes) -> QueueKey | None:
 
 
 def _of_consumer(queue: bytes, rest: bytes) -> QueueKey:
-    client, slash, rest = rest.partition(b"/")
+    client, _, rest = rest.partition(b"/")
     if not client:
         return QueueKey(Kind.NAMELESS, queue)
     if not rest:
@@ -96,13 +95,10 @@ def spelling_of(key: bytes) -> Spelling:
     """The words of a key or of the beginning of one."""
     if not is_queue_key(key):
         return LONG
-    return _spelling(key.split(b"/", 4)[1], key.split(b"/", 4)[3] if key.count(b"/") >= 3 else b"")
-
-
-@lru_cache(maxsize=64)
-def _spelling(root: bytes, third: bytes) -> Spelling:
+    parts = key.split(b"/", 4)
+    third = parts[3] if len(parts) > 3 else b""
     means = _meaning(third)
-    return Spelling(root, third if means != third or root == b"queue" else b"", means if means in _SHORT else b"")
+    return Spelling(parts[1], third, means) if means in _SHORT else Spelling(parts[1], b"", b"")
 
 
 def _meaning(third: bytes) -> bytes:
@@ -151,19 +147,15 @@ def prefix_end(prefix: bytes) -> bytes:
 
 def spelled(key: bytes, spelling: Spelling) -> bytes:
     """A stored key in somebody's words."""
-    if spelling.root == b"queue" and (not spelling.third or spelling.third == spelling.third_means):
-        return key
-    if not key.startswith(ROOT):
+    if not key.startswith(ROOT) or spelling == LONG:
         return key
     parts = key.split(b"/", 4)
     parts[1] = spelling.root
     if len(parts) > 3:
         third = parts[3]
-        if spelling.third and third == spelling.third_means:
+        if third == spelling.third_means:
             parts[3] = spelling.third
-        elif spelling.root == b"q" and not spelling.third:
-            parts[3] = _SHORT.get(third, third)
-        elif spelling.root == b"q" and third != spelling.third_means:
+        elif spelling.root == b"q":
             parts[3] = _SHORT.get(third, third)
     return b"/".join(parts)
 

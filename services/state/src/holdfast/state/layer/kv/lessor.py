@@ -75,14 +75,14 @@ class KvLeases:
             return lease_id, ttl_s
         raise KvLeaseExists
 
+    def grant_within(self, tx: Transaction, lease_id: int, ttl_s: int, now_ms: int) -> None:
+        """As part of a commit that does more."""
+        lease_rules.grant(tx, lease_id, ttl_s, now_ms)
+        tx.after_commit(lambda _: self._know(lease_id, ttl_s, now_ms + ttl_s * 1000))
+
     async def _grant(self, lease_id: int, ttl_s: int) -> None:
         now_ms = self._clock.now_ms()
-
-        def grant(tx: Transaction) -> None:
-            lease_rules.grant(tx, lease_id, ttl_s, now_ms)
-            tx.after_commit(lambda _: self._know(lease_id, ttl_s, now_ms + ttl_s * 1000))
-
-        await self._store.transact(grant)
+        await self._store.transact(lambda tx: self.grant_within(tx, lease_id, ttl_s, now_ms))
 
     async def keep_alive(self, lease_id: int) -> int:
         """The time it lasts from now on; 0: it is over, or never was."""

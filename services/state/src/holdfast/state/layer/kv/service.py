@@ -70,9 +70,11 @@ class KvService:
     async def revision(self) -> int:
         return (await self._store.view(read_progress)).revision
 
-    async def put(self, request: PutRequest) -> PutResult:
+    async def put(self, request: PutRequest, *, is_early: bool = False) -> PutResult:
+        """With `is_early` it is answered before it is durable."""
         rules.check_put(request)
-        result = await self._writer.run(lambda change: rules.put(change, request), request.key)
+        run = self._writer.run_early if is_early else self._writer.run
+        result = await run(lambda change: rules.put(change, request), request.key)
         self._compact_in_time(result.revision)
         return result
 
@@ -112,14 +114,19 @@ class KvService:
             self._forget_later(revision)
         return current
 
-    # -- inside
+    async def run_with(self, extension: Extension, run: Callable[[SpaceChange], None]) -> None:
+        """Run a rule of somebody else's over the key space, with these rules in place of those for what clients do."""
+        await self._writer.run_with(extension, run)
 
     async def _revise(self, run: Callable[[SpaceChange], None]) -> int:
+
         def revise(change: SpaceChange) -> int:
             run(change)
             return change.revision
 
         return await self._writer.run(revise)
+
+    # -- inside
 
     def _compact_in_time(self, revision: int) -> None:
         """The history is kept for that many revisions, whoever needs it."""

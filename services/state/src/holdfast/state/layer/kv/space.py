@@ -122,6 +122,16 @@ class SpaceChange(Space):
                 merged[changed] = entry
         return [merged[one] for one in sorted(merged)]
 
+    def has_any(self, key: bytes, range_end: bytes) -> bool:
+        """Whether a range has a key, without reading all of it."""
+        start, end = bounds_of(key, range_end)
+        changed = [one for one in self._latest if is_within(one, key, range_end)]
+        if any(self._latest[one] is not None for one in changed):
+            return True
+        gone = {key_of(one) for one in changed}
+        records = self._view.range(start, end, limit=len(gone) + 1)
+        return any(record.key not in gone for record in records)
+
     def value(self, entry: Entry) -> bytes:
         own = self._values.get((entry.record.mod_revision, entry.record.sub))
         return super().value(entry) if own is None else own

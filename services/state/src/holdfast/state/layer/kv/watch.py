@@ -75,6 +75,11 @@ class KvWatch:
         self._is_closed = False
         self._waiter: asyncio.Future[None] | None = None
 
+    @property
+    def told_revision(self) -> int:
+        """What was committed up to here, and is wanted, has been told."""
+        return min(self.next_revision - 1, self._hub.revision)
+
     async def next(self) -> WatchBatch:
         """Wait for what comes next that the request wants to hear of."""
         while True:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol, TypeVar
 
 from holdfast.common.background import background
+from holdfast.common.logging import get_logger
 from holdfast.state.layer.kv.errors import KvError, KvRequestTooLarge
 from holdfast.state.layer.kv.records import PROGRESS, key_of
 from holdfast.state.layer.kv.space import SpaceChange
@@ -22,6 +23,8 @@ T = TypeVar("T")
 Run = Callable[[SpaceChange], T]
 
 TOGETHER_MAX: Final = 128
+
+_log = get_logger("state.kv.writer")
 
 
 class Extension(Protocol):
@@ -40,6 +43,7 @@ class KvWriter:
         self._extension = extension
         self._queue: deque[Waiting] = deque()
         self._arrived = asyncio.Event()
+        self._commits: set[asyncio.Future[Any]] = set()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -50,17 +54,49 @@ class KvWriter:
             yield
 
     async def run(self, run: Run[T], *keys: bytes) -> T:
-        if self._store.is_shared:
-            waiting = Waiting(run, keys)
-            self._queue.append(waiting)
-            self._arrived.set()
-            done: T = await waiting.outcome
-            return done
-        return await self._alone(run)
+        return await self._run(run, keys, self._extension)
 
-    async def _alone(self, run: Run[T]) -> T:
+    async def run_with(self, extension: Extension, run: Run[T]) -> T:
+        """With these rules in place of those for what clients do."""
+        return await self._run(run, (), extension)
+
+    async def _run(self, run: Run[T], keys: tuple[bytes, ...], extension: Extension | None) -> T:
+        if not self._store.is_shared:
+            return await self._alone(run, extension)
+        waiting = Waiting(run, keys, extension)
+        self._queue.append(waiting)
+        self._arrived.set()
+        done: T = await waiting.outcome
+        return done
+
+    async def run_early(self, run: Run[T], *keys: bytes) -> T:
+        """Return when what it does is handed to the log, before it is durable. In a shared store it is durable then, too: only
+        the database knows whether it happened."""
+        if self._store.is_shared:
+            return await self.run(run, *keys)
+        done: list[T] = []
+
+        def noted(change: SpaceChange) -> T:
+            result = run(change)
+            done[:] = [result]
+            return result
+
+        commit = asyncio.ensure_future(self._alone(noted, self._extension))
+        self._commits.add(commit)
+        commit.add_done_callback(self._committed)
+        await asyncio.sleep(0)  # A local store runs and stages it in the first step.
+        if commit.done() or not done:
+            return await asyncio.shield(commit)
+        return done[0]
+
+    def _committed(self, commit: asyncio.Future[Any]) -> None:
+        self._commits.discard(commit)
+        if not commit.cancelled() and (error := commit.exception()) is not None:
+            _log.debug("kv.commit.failed", error=error)
+
+    async def _alone(self, run: Run[T], extension: Extension | None) -> T:
         try:
-            return await self._store.transact(lambda tx: run_one(tx, run, self._extension))
+            return await self._store.transact(lambda tx: run_one(tx, run, extension))
         except InvalidBatch as error:
             raise KvRequestTooLarge(f"{KvRequestTooLarge.text}: {error.detail}") from error
 
@@ -74,7 +110,7 @@ class KvWriter:
 
     async def _commit(self, together: "list[Waiting]") -> None:
         try:
-            outcomes = await self._store.transact(lambda tx: run_all(tx, together, self._extension))
+            outcomes = await self._store.transact(lambda tx: run_all(tx, together))
         except InvalidBatch as error:
             if len(together) > 1:
                 for one in together:
@@ -90,11 +126,12 @@ class KvWriter:
 class Waiting:
     """An operation whose caller waits for the next commit."""
 
-    __slots__ = ("keys", "outcome", "run")
+    __slots__ = ("extension", "keys", "outcome", "run")
 
-    def __init__(self, run: Run[Any], keys: tuple[bytes, ...]) -> None:
+    def __init__(self, run: Run[Any], keys: tuple[bytes, ...], extension: Extension | None) -> None:
         self.run = run
         self.keys = keys
+        self.extension = extension
         self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def tell(self, outcome: object) -> None:
@@ -120,13 +157,13 @@ def run_one(tx: Transaction, run: Run[T], extension: Extension | None) -> T:
     return result
 
 
-def run_all(tx: Transaction, together: "list[Waiting]", extension: Extension | None) -> list[object]:
+def run_all(tx: Transaction, together: "list[Waiting]") -> list[object]:
     """Each of them, in their order, as a revision of its own; what is refused leaves no trace."""
     tx.prefetch(lambda: [PROGRESS, *(key_of(key) for one in together for key in one.keys)])
     outcomes: list[object] = []
     for one in together:
         try:
-            outcomes.append(run_one(tx, one.run, extension))
+            outcomes.append(run_one(tx, one.run, one.extension))
         except KvError as error:
             outcomes.append(error)
     return outcomes
