@@ -86,7 +86,11 @@ class Watching:
 
     def _canceled(self, message: Members) -> ApiError:
         if compact_revision := read_int64(message, "compact_revision"):
-            problem = Compacted("etcdserver: mvcc: required revision has been compacted", status=400)
+            problem = Compacted(
+                "etcdserver: mvcc: required revision has been compacted",
+                f"it was {self.next_revision}, and the first one left is {compact_revision}",
+                status=400,
+            )
             problem.compact_revision = compact_revision
             return problem
         return Unavailable(message.text("cancel_reason") or "the watch was ended by the server", status=503)
