@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from holdfast.state.layer.kv.errors import KeyMissing, KvRequestTooLarge
 from holdfast.state.layer.kv.operation import UNBOUNDED, KeyValue
 from holdfast.state.layer.records_pb2 import KvChange, KvEvent, KvLease, KvProgress, KvRecord
-from holdfast.storage.keys import pack
+from holdfast.storage.keys import pack, unpack
 from holdfast.storage.port import KEY_BYTES_MAX, RANGE_LIMIT_MAX, Bounds, Record, View
 from holdfast.storage.tables import Subspace, Table
 
@@ -31,6 +31,7 @@ LEASES = Table("kvlease", KvLease)
 LEASE_KEYS: Final = Subspace("kvleasekey")
 """A key for each pair of a lease and a key that ends with it; the records are empty."""
 VALUES: Final = Subspace("kvvalue")
+_LOG: Final = pack(("kvlog",))
 _KEYS: Final = pack(("kv",)) + b"@"
 _END: Final = pack(("kv",)) + b"\xff"
 
@@ -104,8 +105,12 @@ def key_value(key: bytes, record: KvRecord, value: bytes) -> KeyValue:
 
 def piece_keys(record: KvRecord) -> list[bytes]:
     """Where a large value lies."""
-    pieces = -(-record.value_bytes // PIECE_BYTES)
-    return [VALUES.key(record.mod_revision, record.sub, piece) for piece in range(pieces)]
+    return places_of(record.mod_revision, record.sub, record.value_bytes)
+
+
+def places_of(revision: int, sub: int, value_bytes: int) -> list[bytes]:
+    pieces = -(-value_bytes // PIECE_BYTES)
+    return [VALUES.key(revision, sub, piece) for piece in range(pieces)]
 
 
 def value_of(view: View, record: KvRecord) -> bytes:
@@ -127,8 +132,22 @@ def log_bounds(first: int, last: int | None = None) -> Bounds:
     return CHANGES.key(first), end
 
 
+def revision_of(log_key: bytes) -> int:
+    """Of a record of the log."""
+    revision = unpack(log_key)[1]
+    assert isinstance(revision, int)
+    return revision
+
+
+def log_key(revision: int, part: int) -> bytes:
+    """As `CHANGES.key` makes it, several times as fast."""
+    return _LOG + pack((revision, part))
+
+
 def divided(events: Sequence[KvEvent]) -> list[KvChange]:
     """The log of one revision in parts that fit into records."""
+    if len(events) == 1:
+        return [KvChange(events=events, parts=1)]
     parts = [KvChange()]
     size = 0
     for event in events:

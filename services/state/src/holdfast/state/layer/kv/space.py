@@ -17,7 +17,8 @@ from holdfast.state.layer.kv.records import (
     key_of,
     key_value,
     log_bounds,
-    piece_keys,
+    log_key,
+    places_of,
     read_progress,
     record_of,
     value_of,
@@ -34,7 +35,7 @@ class Space:
         self._view = view
         if keys:
             view.prefetch(lambda: [PROGRESS, *map(key_of, keys)])
-        progress = read_progress(view)
+        self._progress = progress = read_progress(view)
         self.base = progress.revision
         self.compacted = progress.compacted
 
@@ -187,19 +188,16 @@ class SpaceChange(Space):
                 tx.delete(key_of(key))
             else:
                 tx.put(key_of(key), entry.raw)
-        for event in self.events:
-            record = record_of(event.record)
-            value = self._values.get((revision, record.sub)) if record.value_bytes else None
-            if value is not None:
-                for piece, at in enumerate(piece_keys(record)):
-                    tx.put_fresh(at, value[piece * PIECE_BYTES : (piece + 1) * PIECE_BYTES])
+        for (_, sub), value in self._values.items():
+            for piece, at in enumerate(places_of(revision, sub, len(value))):
+                tx.put_fresh(at, value[piece * PIECE_BYTES : (piece + 1) * PIECE_BYTES])
         for attachment, is_attached in self._attached.items():
             if is_attached:
                 tx.put(LEASE_KEYS.key(*attachment), b"")
             else:
                 tx.delete(LEASE_KEYS.key(*attachment))
         for number, part in enumerate(divided(self.events)):
-            tx.put_fresh(CHANGES.key(revision, number), part.SerializeToString())
-        progress = read_progress(tx)
+            tx.put_fresh(log_key(revision, number), part.SerializeToString())
+        progress = self._progress
         progress.revision = revision
         tx.put(PROGRESS, progress.SerializeToString())

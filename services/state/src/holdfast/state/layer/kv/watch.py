@@ -23,11 +23,11 @@ from holdfast.state.layer.kv.records import (
     piece_keys,
     read_progress,
     record_of,
+    revision_of,
 )
 from holdfast.state.layer.records_pb2 import KvEvent, KvProgress, KvRecord
 from holdfast.storage import port
 from holdfast.storage.errors import StorageError
-from holdfast.storage.keys import unpack
 from holdfast.storage.port import Record, Store
 
 LOG_RECORDS_PAGE: Final = 64
@@ -278,8 +278,7 @@ class KvHub:
             missing -= 1
             size += len(record.value)
             if not missing:
-                revision = unpack(record.key)[1]
-                assert isinstance(revision, int)
+                revision = revision_of(record.key)
                 events = [await self._event(event, revision, with_previous) for event in found]
                 changes.append(Change(revision, events, size))
         return changes

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.serving.drain import Drain, Waits
+from holdfast.state.layer.document.published import PublishedCache
 from holdfast.state.layer.kv.port import KeySpace
 from holdfast.state.protocol.etcd.identity import Identity
 from holdfast.state.protocol.etcd.kv import KvRoutes
 from holdfast.state.protocol.etcd.leases import LeaseRoutes
 from holdfast.state.protocol.etcd.maintenance import MaintenanceRoutes
+from holdfast.state.protocol.etcd.warm import WarmRanges
 from holdfast.state.protocol.etcd.watch import WatchRoutes
 from holdfast.state.protocol.etcd.wire.answer import AnswerWriter
 
@@ -26,10 +28,14 @@ class EtcdRoutes:
     def routers(self) -> Sequence[ExpressRouter]:
         return tuple(routes.router for routes in (self._kv, self._leases, self._watch, self._maintenance))
 
-    def serve(self, service: KeySpace, identity: Identity) -> None:
-        """From now on; called before the first request."""
+    def serve(
+        self, service: KeySpace, identity: Identity, cache: PublishedCache[bytes] | None = None
+    ) -> None:
+        """From now on; called before the first request. `cache`: one that the store keeps right."""
         answers = AnswerWriter(identity)
         for routes in (self._kv, self._leases, self._watch, self._maintenance):
             routes.service = service
             routes.answers = answers
+        if cache is not None:
+            self._kv.warm = WarmRanges(cache, service, answers)
         self._maintenance.identity = identity

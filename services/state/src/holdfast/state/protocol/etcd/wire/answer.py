@@ -60,7 +60,11 @@ class AnswerWriter:
         return b"%b%b}" % (self.begin(result.revision), _put_members(result))
 
     def range(self, result: RangeResult) -> bytes:
-        return b"%b%b}" % (self.begin(result.revision), _range_members(result))
+        return self.begin(result.revision) + self.range_members(result)
+
+    def range_members(self, result: RangeResult) -> bytes:
+        """What follows the header of such an answer, to its end."""
+        return _range_members(result) + b"}"
 
     def delete_range(self, result: DeleteRangeResult) -> bytes:
         return b"%b%b}" % (self.begin(result.revision), _delete_range_members(result))
