@@ -14,8 +14,11 @@ val("from") = "value"
 put to "a value"
 get to
 del from --prev-kv
+get "" --from-key --count-only
+get "" --from-key --keys-only
 
 get from
+get from --count-only
 """
 
 
@@ -25,8 +28,8 @@ def test_a_transaction_is_told_in_three_parts(client: Client) -> None:
     first = kv("txn", given=MOVE)
     second = kv("txn", given=MOVE)
 
-    assert first.stdout == "SUCCESS\n\nOK\n\nto\na value\n\n1\nfrom\nvalue\n"
-    assert second.stdout == "FAILURE\n\n"
+    assert first.stdout == "SUCCESS\n\nOK\n\nto\na value\n\n1\nfrom\nvalue\n\n1\n\nto\n"
+    assert second.stdout == "FAILURE\n\n\n0\n"
     assert value_of(client, "to") == b"a value"
 
 

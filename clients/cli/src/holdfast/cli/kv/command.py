@@ -120,9 +120,8 @@ def get(
             keys_only=keys_only,
             count_only=count_only,
         )
-    look = Look(hexadecimal, keys=not print_value_only, values=not keys_only)
-    lines = [str(result.count).encode()] if count_only else get_lines(result, look)
-    print_answer(result.raw, lines, output)
+    look = Look(hexadecimal, keys=not print_value_only, values=not keys_only, is_counted=count_only)
+    print_answer(result.raw, get_lines(result, look), output)
 
 
 @app.command(

@@ -11,7 +11,7 @@ import typer
 from holdfast.cli.client.print import printable
 from holdfast.cli.output import OutputFormat
 from holdfast.cli.streams import is_terminal
-from holdfast.client import KeyValue, KvDeleteResult, KvGetResult, KvPutResult, KvTxnResult
+from holdfast.client import GetOp, KeyValue, KvDeleteResult, KvGetResult, KvPutResult, KvTxnResult, TxnOp
 
 _INTEGERS: Final = frozenset(
     {
@@ -32,6 +32,8 @@ class Look:
     is_hex: bool = False
     keys: bool = True
     values: bool = True
+    is_counted: bool = False
+    """How many there are instead."""
 
 
 def print_lines(lines: Iterable[bytes]) -> None:
@@ -93,6 +95,8 @@ def put_lines(result: KvPutResult, look: Look) -> Iterator[bytes]:
 
 
 def get_lines(result: KvGetResult, look: Look) -> Iterator[bytes]:
+    if look.is_counted:
+        yield str(result.count).encode()
     for kv in result.kvs:
         yield from kv_lines(kv, look)
 
@@ -103,16 +107,15 @@ def delete_lines(result: KvDeleteResult, look: Look) -> Iterator[bytes]:
         yield from kv_lines(kv, look)
 
 
-def txn_lines(result: KvTxnResult, look: Look) -> Iterator[bytes]:
+def txn_lines(operation: TxnOp, result: KvTxnResult) -> Iterator[bytes]:
     """An empty line before each result, so that a script can tell them apart."""
     yield b"SUCCESS" if result.succeeded else b"FAILURE"
-    for one in result.results:
+    branch = operation.success if result.succeeded else operation.failure
+    for asked, told in zip(branch, result.results, strict=False):
         yield b""
-        if isinstance(one, KvPutResult):
-            yield from put_lines(one, look)
-        elif isinstance(one, KvGetResult):
-            yield from get_lines(one, look)
-        elif isinstance(one, KvDeleteResult):
-            yield from delete_lines(one, look)
-        else:
-            yield from txn_lines(one, look)
+        if isinstance(asked, GetOp) and isinstance(told, KvGetResult):
+            yield from get_lines(told, Look(values=not asked.keys_only, is_counted=asked.count_only))
+        elif isinstance(told, KvPutResult):
+            yield from put_lines(told, Look())
+        elif isinstance(told, KvDeleteResult):
+            yield from delete_lines(told, Look())

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.client.target import Target, takes_server
-from holdfast.cli.kv.print import Look, print_answer, txn_lines
+from holdfast.cli.kv.print import print_answer, txn_lines
 from holdfast.cli.kv.txn_text import SECTIONS, TxnReader, TxnTextError
 from holdfast.cli.output import Output, OutputFormat, failure
 from holdfast.cli.streams import standard_input
@@ -36,7 +36,7 @@ def txn(
         raise failure(str(error), 2) from None
     with target.client() as client:
         result = client.kv.txn(operation.compare, operation.success, operation.failure)
-    print_answer(result.raw, txn_lines(result, Look()), output)
+    print_answer(result.raw, txn_lines(operation, result), output)
 
 
 def _read(*, is_asked: bool) -> TxnOp:
