@@ -33,7 +33,8 @@ from holdfast.storage.port import Record, Store, View
 
 LOG_RECORDS_PAGE: Final = 64
 """Each is one event, with at most half a megabyte."""
-BUFFER_BYTES_MAX: Final = 4 << 20
+BUFFER_BYTES_MAX: Final = 16 << 20
+"""Of changes that a watch has not told; all watches share what they have of them."""
 BUFFER_REVISIONS_MAX: Final = 4096
 
 _log = get_logger("state.kv.watch")
@@ -45,6 +46,10 @@ class WatchCompacted(RevisionCompacted):
     def __init__(self, compact_revision: int) -> None:
         super().__init__()
         self.compact_revision = compact_revision
+
+
+class WatchEnded(Exception):
+    """The watch was told to end; what it has not told yet is in the log."""
 
 
 class Change(NamedTuple):
@@ -74,6 +79,7 @@ class KvWatch:
         self._buffered_bytes = 0
         self._is_live = False
         self._is_closed = False
+        self._is_ended = False
         self._waiter: asyncio.Future[None] | None = None
 
     @property
@@ -83,7 +89,7 @@ class KvWatch:
 
     async def next(self) -> WatchBatch:
         """Wait for what comes next that the request wants to hear of."""
-        while True:
+        while not self._is_ended:
             if self._buffer:
                 change = self._take()
                 events = self._wanted(change.events)
@@ -95,6 +101,12 @@ class KvWatch:
                 batch = await self._catch_up()
                 if batch is not None:
                     return batch
+        raise WatchEnded
+
+    def end(self) -> None:
+        """Wake who waits for what comes next: nothing does."""
+        self._is_ended = True
+        self._wake()
 
     def close(self) -> None:
         if not self._is_closed:
