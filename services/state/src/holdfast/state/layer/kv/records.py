@@ -86,14 +86,20 @@ class Entry(NamedTuple):
         return cls(plain_key(record.key), record_of(record.value), record.value)
 
 
-def entries(view: View, start: bytes, end: bytes | None) -> list[Entry]:
-    """All keys whose records lie there."""
+class ManyKeys(Exception):
+    """There are more keys than a page."""
+
+
+def entries(view: View, start: bytes, end: bytes | None, *, is_one_page: bool = False) -> list[Entry]:
+    """All keys whose records lie there; ManyKeys if only one page may be read and there are more."""
     found: list[Entry] = []
     while end is None or start < end:
         page = view.range(start, end, limit=RANGE_LIMIT_MAX)
         found += map(Entry.of, page)
         if len(page) < RANGE_LIMIT_MAX:
             break
+        if is_one_page:
+            raise ManyKeys
         start = page[-1].key + b"\0"
     return found
 

@@ -11,6 +11,7 @@ from holdfast.common.logging import get_logger
 from holdfast.state.layer.kv import rules, txn
 from holdfast.state.layer.kv.compaction import forget_log
 from holdfast.state.layer.kv.errors import KeyMissing, RevisionCompacted
+from holdfast.state.layer.kv.large_range import read_large
 from holdfast.state.layer.kv.lessor import KvLeases
 from holdfast.state.layer.kv.operation import (
     DeleteRangeRequest,
@@ -23,7 +24,7 @@ from holdfast.state.layer.kv.operation import (
     TxnResult,
     WatchRequest,
 )
-from holdfast.state.layer.kv.records import PROGRESS, read_progress
+from holdfast.state.layer.kv.records import PROGRESS, ManyKeys, read_progress
 from holdfast.state.layer.kv.space import Space, SpaceChange
 from holdfast.state.layer.kv.watch import KvHub, KvWatch
 from holdfast.state.layer.kv.writer import Extension, KvWriter
@@ -124,12 +125,15 @@ class KvService:
         keys = () if request.range_end else (key,)
 
         def look(view: View) -> RangeResult:
-            result = rules.range_of(Space(view, *keys), request)
+            result = rules.range_of(Space(view, *keys, is_one_page=True), request)
             if on_read is not None:
                 on_read(result)
             return result
 
-        return await self._store.view(look)
+        try:
+            return await self._store.view(look)
+        except ManyKeys:
+            return await read_large(self._store, request)
 
     async def delete_range(self, request: DeleteRangeRequest) -> DeleteRangeResult:
         if not request.key:

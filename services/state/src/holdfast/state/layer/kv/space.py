@@ -29,9 +29,11 @@ from holdfast.storage.port import RANGE_LIMIT_MAX, Transaction, View
 class Space:
     """Reads, at the revision that the store has."""
 
-    def __init__(self, view: View, *keys: bytes) -> None:
-        """`keys` are read next: a remote store fetches them together with the revision."""
+    def __init__(self, view: View, *keys: bytes, is_one_page: bool = False) -> None:
+        """`keys` are read next: a remote store fetches them together with the revision. With `is_one_page`, ranges over more
+        keys than a page raise ManyKeys."""
         self._view = view
+        self._is_one_page = is_one_page
         if keys:
             view.prefetch(lambda: [PROGRESS, *map(key_of, keys)])
         self._progress = progress = read_progress(view)
@@ -52,7 +54,7 @@ class Space:
         if not range_end:
             entry = self.get(key)
             return [] if entry is None else [entry]
-        return entries(self._view, *bounds_of(key, range_end))
+        return entries(self._view, *bounds_of(key, range_end), is_one_page=self._is_one_page)
 
     def find_at(self, key: bytes, range_end: bytes, revision: int) -> list[Entry]:
         """The same as of an earlier revision: what changed since is taken back."""
