@@ -168,11 +168,10 @@ class KvService:
         """Run a rule of somebody else's over the key space, with these rules in place of those for what clients do."""
         await self._writer.run_with(extension, run)
 
-    async def _revise(self, run: Callable[[SpaceChange], None]) -> int:
+    async def _revise(self, run: Callable[[SpaceChange], bool]) -> tuple[bool, int]:
 
-        def revise(change: SpaceChange) -> int:
-            run(change)
-            return change.revision
+        def revise(change: SpaceChange) -> tuple[bool, int]:
+            return run(change), change.revision
 
         return await self._writer.run(revise)
 

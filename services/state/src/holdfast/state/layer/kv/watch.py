@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from holdfast.common.backoff import Backoff
+from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
 from holdfast.state.layer.kv.errors import RevisionCompacted
 from holdfast.state.layer.kv.operation import Event, KeyValue, WatchRequest
@@ -27,7 +28,6 @@ from holdfast.state.layer.kv.records import (
     value_keys,
 )
 from holdfast.state.layer.records_pb2 import KvEvent, KvProgress, KvRecord
-from holdfast.storage.errors import StorageError
 from holdfast.storage.keys import next_key
 from holdfast.storage.port import Record, Store, View
 
@@ -266,8 +266,10 @@ class KvHub:
                     async for events in watch:
                         await self._told([event.record for event in events if event.record is not None])
                         backoff = Backoff(None)
-            except StorageError as error:
+            except HoldfastError as error:
                 _log.warn("kv.watch.interrupted", reason=error.detail)
+            except Exception as error:  # noqa: BLE001 - the edge of this task, which must go on
+                _log.error("kv.watch.failed", exception=error)
             self._following.clear()
             self._fall_back()
             await backoff.pause()
