@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from holdfast.storage.errors import Compacted, StorageError, StoreCorrupt
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import ABSENT, Batch, Demand, Event, Record
+from holdfast.storage.port import ABSENT, Batch, Demand, Event, HistoryPage, Record
 from holdfast.storage.postgres.connection import Connections, Row
 from holdfast.storage.postgres.fault import READ_RETRY_S, retried
 from holdfast.storage.postgres.feed.cache import RecordCache
 from holdfast.storage.postgres.feed.hedge import hedged_fetch
 from holdfast.storage.postgres.group import Committed
-from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
+from holdfast.storage.watch import HubWatch, WatchHub
 
 PAGE_EVENTS = 1000
 UNAWAITED_PAUSE_S = 0.05
@@ -189,6 +189,9 @@ class Follower:
 
     def close(self) -> None:
         self._hub.close()
+
+    async def past(self, start: bytes, end: bytes | None, after: int) -> HistoryPage:
+        return await self._hub.past(start, end, after)
 
     async def history(self, after: int, events_limit: int) -> HistoryPage:
         """See WatchHub."""
