@@ -7,7 +7,7 @@ from fastapi import FastAPI
 
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.role import Role
-from holdfast.common.serving.drain import Drain
+from holdfast.common.serving.drain import Drain, Waits
 from holdfast.common.serving.listener import ListenerDeclaration
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.telemetry.metrics import Registry
@@ -21,7 +21,14 @@ from holdfast.state.layer.document.retention import DocumentRetention
 from holdfast.state.layer.index.builder import IndexBuilder
 from holdfast.state.layer.namespace import NamespaceService
 from holdfast.state.layer.query.service import QueryService
-from holdfast.state.metrics import AttachmentMetrics, IndexMetrics, RetentionMetrics, show_published
+from holdfast.state.layer.watch.hub import EventHub
+from holdfast.state.metrics import (
+    AttachmentMetrics,
+    IndexMetrics,
+    RetentionMetrics,
+    WatchMetrics,
+    show_published,
+)
 from holdfast.state.protocol.etcd.identity import identity_of
 from holdfast.state.protocol.etcd.listener import LISTENER as ETCD_LISTENER
 from holdfast.state.protocol.etcd.routes import EtcdRoutes
@@ -30,6 +37,7 @@ from holdfast.state.protocol.lockd.documents import StateRoutes
 from holdfast.state.protocol.lockd.namespaces import NamespaceRoutes
 from holdfast.state.protocol.lockd.queries import QueryRoutes
 from holdfast.state.protocol.lockd.ready import Ready, ReadyAnswers
+from holdfast.state.protocol.lockd.watch import WatchRoutes
 from holdfast.state.settings import StateSettings
 from holdfast.txn.hosting import create_role_app
 from holdfast.txn.layers import Layers
@@ -51,6 +59,8 @@ class StatePart:
         self._retention_metrics = RetentionMetrics(registry)
         self._query = QueryRoutes(settings, self._index_metrics)
         self._namespaces = NamespaceRoutes(settings)
+        self._watch = WatchRoutes(settings, drain, Waits(drain))
+        self._watch_metrics = WatchMetrics(registry)
         self._etcd = EtcdRoutes(drain)
 
     @property
@@ -60,6 +70,7 @@ class StatePart:
             self._attachments.router,
             self._query.router,
             self._namespaces.router,
+            self._watch.router,
             *self._etcd.routers,
         )
 
@@ -81,7 +92,9 @@ class StatePart:
         identity = await identity_of(store, self._settings)
         keys = KeyQueues(store, clock, identity.member_id, defaults_of(self._settings))
         self._etcd.serve(keys, identity)
-        async with index.running(), retention.running(), keys.running():
+        hub = self._watch.hub = EventHub(store)
+        self._watch_metrics.show(hub)
+        async with index.running(), retention.running(), keys.running(), hub.running():
             yield
 
 
