@@ -248,9 +248,7 @@ class Follower:
         while True:
             after, wanted = self._hub.revision, self._wanted()
             query = _QUERIES[wanted.with_previous, wanted.ranges is not None]
-            bounds = (
-                [] if wanted.ranges is None else [list(keys) for keys in zip(*wanted.ranges, strict=True)]
-            )
+            bounds = () if wanted.ranges is None else _columns(wanted.ranges)
             page = await self._page(query, after, PAGE_EVENTS, *bounds)
             self._check_progress(after, page.revision)
             if self._wanted() != wanted:
@@ -323,6 +321,11 @@ class Follower:
         self._cache.lost()
         self._hub.interrupt(error)
         self._hub.skip_to(max(error.oldest_revision, self._hub.revision))
+
+
+def _columns(ranges: Sequence[tuple[bytes, bytes]]) -> tuple[list[bytes], list[bytes]]:
+    """As the query takes them, also when the last watch has ended meanwhile and there are none."""
+    return [first for first, _ in ranges], [last for _, last in ranges]
 
 
 def change_event(row: Row) -> Event:
