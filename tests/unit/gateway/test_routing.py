@@ -92,6 +92,7 @@ def test_each_service_names_what_its_calls_are_about(routes: list[Route]) -> Non
         (Role.STATE, "key"),
         (Role.QUEUE, "queue"),
         (Role.TXN, "txn_id"),
+        (Role.STATE, None),  # A watch is the same at every process.
         (Role.TXN, None),
     }
 
@@ -148,6 +149,7 @@ def test_calls_that_wait_have_no_deadline_of_the_gateway(routes: list[Route]) ->
         "/v1/queue/subscribeWithState": Duration.ENDLESS,
         "/v1/queue/watch": Duration.ENDLESS,
         "/v1/signals": Duration.ENDLESS,
+        "/v1/watch": Duration.ENDLESS,
     }
 
 
