@@ -13,6 +13,7 @@ from holdfast.client.errors import (
     CasMismatch,
     ClientClosed,
     ClientError,
+    Compacted,
     Forbidden,
     InvalidArgument,
     LeaseHeld,
@@ -48,6 +49,7 @@ from holdfast.client.session.document import (
 )
 from holdfast.client.session.lease import Lease
 from holdfast.client.transaction import Participant, TxnView
+from holdfast.client.watch.view import WatchEvent, WatchEventType
 
 if TYPE_CHECKING:
     from holdfast.client.aio.client import AsyncClient
@@ -78,6 +80,7 @@ __all__ = [
     "ClientClosed",
     "ClientError",
     "ClientOptions",
+    "Compacted",
     "Consumer",
     "ConsumerEvent",
     "ConsumerFailed",
@@ -124,6 +127,8 @@ __all__ = [
     "TxnView",
     "Unavailable",
     "UnexpectedAnswer",
+    "WatchEvent",
+    "WatchEventType",
     "WriteResult",
 ]
 

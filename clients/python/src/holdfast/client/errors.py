@@ -125,6 +125,10 @@ class TxnConflict(ApiError):
     """The transaction is another one or over, or its decision is still open."""
 
 
+class Compacted(ApiError):
+    """The past that was asked for is gone. What is there can be read, and watched from now on."""
+
+
 class TooLarge(ApiError):
     """The document or attachment is above its limit."""
 
@@ -161,6 +165,7 @@ _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
     403: Forbidden,
     404: NotFound,
     409: CasMismatch,
+    410: Compacted,
     413: TooLarge,
     429: Throttled,
     503: Unavailable,
