@@ -63,7 +63,7 @@ def test_what_came_before_the_end_is_told_before_it() -> None:
     assert next(messages) == WatchMessage(5)
     with pytest.raises(Compacted) as caught:
         next(messages)
-    assert (caught.value.code, caught.value.status) == ("compacted", 410)
+    assert (caught.value.code, caught.value.status, caught.value.compact_revision) == ("compacted", 410, 9)
 
 
 @pytest.mark.parametrize(

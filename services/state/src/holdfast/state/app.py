@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Final
 
 from fastapi import FastAPI
 
@@ -27,6 +28,7 @@ from holdfast.state.metrics import (
     IndexMetrics,
     RetentionMetrics,
     WatchMetrics,
+    show_keys,
     show_published,
 )
 from holdfast.state.protocol.etcd.identity import identity_of
@@ -42,6 +44,9 @@ from holdfast.state.settings import StateSettings
 from holdfast.txn.hosting import create_role_app
 from holdfast.txn.layers import Layers
 
+KEYS_SHARE: Final = 4
+"""One part in so many of the memory for answers is for keys, the others are for documents."""
+
 
 class StatePart:
     """What state adds to an app."""
@@ -51,8 +56,11 @@ class StatePart:
 
     def __init__(self, settings: PlaneSettings, drain: Drain, registry: Registry) -> None:
         self._settings = settings
+        self._registry = registry
         self._state = StateRoutes(settings)
-        self._published = PublishedCache[Ready](settings.state_cache_bytes)
+        self._published = PublishedCache[Ready](
+            settings.state_cache_bytes - settings.state_cache_bytes // KEYS_SHARE
+        )
         show_published(self._published, registry)
         self._attachments = AttachmentRoutes(settings, AttachmentMetrics(registry))
         self._index_metrics = IndexMetrics(registry)
@@ -91,10 +99,13 @@ class StatePart:
         index = IndexBuilder(store, state, self._index_metrics)
         identity = await identity_of(store, self._settings)
         keys = KeyQueues(store, clock, identity.member_id, defaults_of(self._settings))
-        self._etcd.serve(keys, identity)
+        show_keys(keys, self._registry)
+        keys_cache = PublishedCache[bytes](self._settings.state_cache_bytes // KEYS_SHARE)
+        is_kept = keys_cache.bytes_max > 0 and store.keep_current(keys_cache)
+        etcd = self._etcd.running(keys, store, identity, keys_cache if is_kept else None)
         hub = self._watch.hub = EventHub(store)
         self._watch_metrics.show(hub)
-        async with index.running(), retention.running(), keys.running(), hub.running():
+        async with index.running(), retention.running(), keys.running(), etcd, hub.running():
             yield
 
 

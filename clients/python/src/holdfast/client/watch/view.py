@@ -80,7 +80,9 @@ class MessageReader:
                 ]
                 return WatchMessage(revision, tuple(events))
             case "compacted":
-                raise Compacted("compacted", f"what came before revision {revision} is gone", status=410)
+                problem = Compacted("compacted", f"what came before revision {revision} is gone", status=410)
+                problem.compact_revision = revision
+                raise problem
             case _:
                 return None
 

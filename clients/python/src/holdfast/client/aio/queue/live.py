@@ -15,7 +15,7 @@ from holdfast.client.wire.connection import mapped_errors
 from holdfast.client.wire.hang_up import Connected, hang_up, second_handle
 
 T = TypeVar("T")
-Fed = TypeVar("Fed")
+Piece = TypeVar("Piece")
 
 
 class LiveStream(Generic[T]):
@@ -85,8 +85,8 @@ class LiveStream(Generic[T]):
                 self._let_go()
 
     async def _events(
-        self, answer: Answer, feed: Callable[[bytes], Iterable[Fed]]
-    ) -> AsyncGenerator[Fed, None]:
+        self, answer: Answer, feed: Callable[[bytes], Iterable[Piece]]
+    ) -> AsyncGenerator[Piece, None]:
         """What `feed` makes of the bytes of one answer, until it ends."""
         assert answer.response is not None, "the answer is open"
         assert answer.endpoint is not None, "an answer knows its endpoint"

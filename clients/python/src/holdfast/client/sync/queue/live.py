@@ -16,7 +16,7 @@ from holdfast.client.wire.connection import mapped_errors
 from holdfast.client.wire.hang_up import Connected, hang_up, second_handle
 
 T = TypeVar("T")
-Fed = TypeVar("Fed")
+Piece = TypeVar("Piece")
 
 
 class LiveStream(Generic[T]):
@@ -85,7 +85,9 @@ class LiveStream(Generic[T]):
             finally:
                 self._let_go()
 
-    def _events(self, answer: Answer, feed: Callable[[bytes], Iterable[Fed]]) -> Generator[Fed, None, None]:
+    def _events(
+        self, answer: Answer, feed: Callable[[bytes], Iterable[Piece]]
+    ) -> Generator[Piece, None, None]:
         """What `feed` makes of the bytes of one answer, until it ends."""
         assert answer.response is not None, "the answer is open"
         assert answer.endpoint is not None, "an answer knows its endpoint"
