@@ -20,6 +20,7 @@ from holdfast.client import (
 from holdfast.client.aio.watch import Watch
 from holdfast.client.testing import ChaosProxy, TestServer, inprocess
 from holdfast.client.testing.chaos import Chaos
+from holdfast.client.watch import calls
 from holdfast.state.layer.watch.hub import EventHub
 from holdfast.state.layer.watch.watcher import Change, KeyWatch
 from holdfast.storage import errors as storage_errors
@@ -140,6 +141,31 @@ async def test_a_server_that_comes_back_is_watched_on(tmp_path: object) -> None:
                     events = await reading
 
     assert [event.key for event in events] == ["k1"] * 3 + ["k2"] * 3
+
+
+async def test_a_server_that_falls_silent_is_asked_again(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert calls.SILENCE_S_MAX == 50
+    monkeypatch.setattr(calls, "SILENCE_S_MAX", 0.1)
+    opened: list[int | None] = []
+    watch_of = EventHub.watch
+
+    async def note(self: EventHub, namespace: str, prefix: str, after: int | None = None) -> KeyWatch:
+        opened.append(after)
+        return await watch_of(self, namespace, prefix, after)
+
+    monkeypatch.setattr(EventHub, "watch", note)
+    async with client.watch() as watch:
+        reading = asyncio.ensure_future(take(watch, 3))
+        async with asyncio.timeout(WAIT_S):
+            while len(opened) < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await publish(client, "orders")
+        assert short(await reading) == [("acquired", "orders"), ("put", "orders"), ("released", "orders")]
+
+    assert opened[0] is None
+    assert opened[1] is not None
 
 
 async def test_what_cannot_be_watched_is_refused_at_once(client: AsyncClient) -> None:
