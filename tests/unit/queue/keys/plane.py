@@ -19,10 +19,10 @@ from holdfast.state.layer.kv.operation import (
     TxnRequest,
     TxnResult,
 )
-from holdfast.state.layer.kv.records import LEASES, log_bounds, read_progress
+from holdfast.state.layer.kv.records import LEASES, event_of, log_bounds, read_progress
 from holdfast.state.layer.kv.space import Space, SpaceChange
 from holdfast.state.layer.kv.writer import Extension, run_one
-from holdfast.state.layer.records_pb2 import KvChange, KvEvent
+from holdfast.state.layer.records_pb2 import KvEvent
 from holdfast.storage.port import RANGE_LIMIT_MAX, Transaction
 from holdfast.storage.transact import BufferedTransaction, check_batch
 from tests.infra.dict_store import DictStore
@@ -90,7 +90,7 @@ class Node:
         return self.store.run(self._grant)
 
     def revoke(self, lease_id: int) -> None:
-        self.run(lambda change: lease_rules.revoke(change, lease_id))
+        assert self.run(lambda change: lease_rules.revoke(change, lease_id))
 
     def open_watch(self, queue: bytes, client: bytes, watch: int) -> None:
         who, node = (queue, client), b"%d" % self.node_id
@@ -178,10 +178,10 @@ class Node:
         rows = self.store.run(lambda tx: LEASES.range(tx, limit=RANGE_LIMIT_MAX))
         return [row.parts[0] for row in rows if isinstance(row.parts[0], int)]
 
-    def log(self, first: int = 0) -> list[list[KvEvent]]:
-        """The events of each revision from this one on, for those whose log has one part."""
+    def log(self, first: int = 0) -> list[KvEvent]:
+        """What happened from this revision on, in its order."""
         records = self.store.run(lambda tx: tx.range(*log_bounds(first), limit=RANGE_LIMIT_MAX))
-        return [list(KvChange.FromString(record.value).events) for record in records]
+        return [event_of(record.value) for record in records]
 
     @property
     def revision(self) -> int:

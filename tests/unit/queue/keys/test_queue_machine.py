@@ -347,16 +347,15 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def each_idx_is_given_once_in_the_order_of_puts(self) -> None:
-        for events in self.node.log(self.revision + 1):
-            for event in events:
-                key = names.parsed(event.key)
-                if key is None:
-                    continue
-                if key.kind is Kind.QUEUE and not event.record:
-                    self.last_idx[key.queue] = 0
-                if key.kind is Kind.MESSAGE and event.record:
-                    assert key.idx == self.last_idx[key.queue] + 1
-                    self.last_idx[key.queue] = key.idx
+        for event in self.node.log(self.revision + 1):
+            key = names.parsed(event.key)
+            if key is None:
+                continue
+            if key.kind is Kind.QUEUE and not event.record:
+                self.last_idx[key.queue] = 0
+            if key.kind is Kind.MESSAGE and event.record:
+                assert key.idx == self.last_idx[key.queue] + 1
+                self.last_idx[key.queue] = key.idx
         self.revision = self.node.revision
 
 

@@ -13,6 +13,7 @@ from holdfast.client.errors import (
     CasMismatch,
     ClientClosed,
     ClientError,
+    Compacted,
     Forbidden,
     InvalidArgument,
     LeaseHeld,
@@ -28,6 +29,17 @@ from holdfast.client.errors import (
     TxnConflict,
     Unavailable,
     UnexpectedAnswer,
+)
+from holdfast.client.kv.operation import Compare, DeleteOp, GetOp, PutOp, TxnOp
+from holdfast.client.kv.view import (
+    KeyValue,
+    KvDeleteResult,
+    KvEvent,
+    KvGetResult,
+    KvLease,
+    KvLeaseState,
+    KvPutResult,
+    KvTxnResult,
 )
 from holdfast.client.locks.claim import LockGrant
 from holdfast.client.locks.view import ChannelListener, ChannelView, LockHolder, LockView, LockWaiter, Signal
@@ -48,6 +60,7 @@ from holdfast.client.session.document import (
 )
 from holdfast.client.session.lease import Lease
 from holdfast.client.transaction import Participant, TxnView
+from holdfast.client.watch.view import WatchEvent, WatchEventType
 
 if TYPE_CHECKING:
     from holdfast.client.aio.client import AsyncClient
@@ -78,16 +91,28 @@ __all__ = [
     "ClientClosed",
     "ClientError",
     "ClientOptions",
+    "Compacted",
+    "Compare",
     "Consumer",
     "ConsumerEvent",
     "ConsumerFailed",
+    "DeleteOp",
     "Delivery",
     "Description",
     "Enqueued",
     "Forbidden",
+    "GetOp",
     "HeldLock",
     "IndexFlush",
     "InvalidArgument",
+    "KeyValue",
+    "KvDeleteResult",
+    "KvEvent",
+    "KvGetResult",
+    "KvLease",
+    "KvLeaseState",
+    "KvPutResult",
+    "KvTxnResult",
     "Lease",
     "LeaseHeld",
     "LeaseLost",
@@ -100,6 +125,7 @@ __all__ = [
     "NotFound",
     "Outgoing",
     "Participant",
+    "PutOp",
     "PutResult",
     "Queue",
     "QueueChange",
@@ -121,9 +147,12 @@ __all__ = [
     "TransportFailed",
     "TransportTimedOut",
     "TxnConflict",
+    "TxnOp",
     "TxnView",
     "Unavailable",
     "UnexpectedAnswer",
+    "WatchEvent",
+    "WatchEventType",
     "WriteResult",
 ]
 

@@ -1,9 +1,11 @@
-"""The metrics of published documents in memory, of attachments, retention, queries and the index behind them."""
+"""The metrics of published documents in memory, of keys, attachments, retention, watches, queries and the index behind them."""
 
 from typing import Any
 
 from holdfast.common.telemetry.metrics import OperationMetrics, Registry
 from holdfast.state.layer.document.published import PublishedCache
+from holdfast.state.layer.kv.port import KeySpace
+from holdfast.state.layer.watch.hub import EventHub
 
 
 class AttachmentMetrics:
@@ -52,6 +54,21 @@ def show_published(cache: PublishedCache[Any], registry: Registry) -> None:
     )
 
 
+def show_keys(keys: KeySpace, registry: Registry) -> None:
+    """Who watches the key space, what ends by itself there, and how far it has come as this process knows."""
+    registry.gauge(
+        "holdfast.kv.watchers", "Watches of keys that are open.", callback=lambda: float(keys.watchers)
+    )
+    registry.gauge(
+        "holdfast.kv.leases", "Leases of keys that are not over.", callback=lambda: float(len(keys.leases))
+    )
+    registry.gauge(
+        "holdfast.kv.revision",
+        "The revision of the key space, as it was last read; 0 until then.",
+        callback=lambda: float(keys.last_revision),
+    )
+
+
 class RetentionMetrics:
     """What was removed because it was not used."""
 
@@ -65,6 +82,26 @@ class RetentionMetrics:
             "Bytes of the documents and attachments that retention removed.",
             unit="By",
         ).labels()
+
+
+class WatchMetrics:
+    """Who watches, as of now. `show` is called when there is a hub: before that, nobody does."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._hub: EventHub | None = None
+        registry.gauge(
+            "holdfast.state.watchers",
+            "Open watches of documents and leases.",
+            callback=lambda: 0 if self._hub is None else len(self._hub),
+        )
+        registry.counter(
+            "holdfast.state.watch.fallbacks",
+            "Watches that were too slow for their buffer and went on from the history.",
+            callback=lambda: 0 if self._hub is None else self._hub.fallbacks,
+        )
+
+    def show(self, hub: EventHub) -> None:
+        self._hub = hub
 
 
 class IndexMetrics:

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 
 from holdfast.client.environment import client_settings
 from holdfast.client.errors import ClientClosed, ClientError
+from holdfast.client.kv.calls import KvCalls
 from holdfast.client.options import SERVER_DEFAULT, ClientOptions
 from holdfast.client.query.namespace import FlushMode, IndexFlush, Namespace, NamespaceConfig
 from holdfast.client.query.search import Search, SelectorInput
@@ -23,6 +24,7 @@ from holdfast.client.session.roster import Roster
 from holdfast.client.sync.attachments import PublicAttachments
 from holdfast.client.sync.concurrency import Background, pending
 from holdfast.client.sync.for_update import run_handler
+from holdfast.client.sync.kv.kv import Kv
 from holdfast.client.sync.locks.methods import LockMethods
 from holdfast.client.sync.query import DocumentQuery, KeyQuery, Pages
 from holdfast.client.sync.queue.consumer import run_consumers
@@ -32,7 +34,9 @@ from holdfast.client.sync.renewer import Renewer
 from holdfast.client.sync.session import Session
 from holdfast.client.sync.stream import DocumentStream
 from holdfast.client.sync.transport import Transport
+from holdfast.client.sync.watch import Watch
 from holdfast.client.transaction import Participant, Transactions, TxnState, TxnView
+from holdfast.client.watch.calls import WatchCalls
 from holdfast.client.wire.connection import ServerConnection
 from holdfast.client.wire.endpoint import Endpoint
 from holdfast.client.wire.flow import Channel
@@ -61,6 +65,7 @@ class Client(LockMethods):
         )
         self._renewer = Renewer(self._transport, self._channel, self.options)
         self._open_locks(self._transport, self._channel, self.options, self._renewer)
+        self.kv = Kv(self._transport, KvCalls(self._channel, self.options))
         self._roster = Roster[Session]()
         self._giving_back = Background()
         self._is_closed = False
@@ -243,6 +248,24 @@ class Client(LockMethods):
         run_consumers(
             consumers, lambda consumer: self.queue(consumer.queue, namespace=consumer.namespace), stop
         )
+
+    # Watches
+
+    def watch(self, prefix: str = "", *, namespace: str | None = None, after: int | None = None) -> Watch:
+        """`with client.watch("orders/") as watch: for event in watch`: documents that are published or go, leases
+        that are acquired, released or expire, of the keys that begin with `prefix`; renewals are not told.
+
+        With `after` it goes on behind the revision of an event that was dealt with; without it, it begins now.
+        """
+        self._check_open()
+        calls = WatchCalls(
+            self._channel,
+            namespace=namespace or self.options.namespace,
+            prefix=prefix,
+            after=after,
+            correlation_id=self._correlation_id,
+        )
+        return Watch(self._transport, calls)
 
     # Search
 

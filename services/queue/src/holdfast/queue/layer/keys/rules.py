@@ -57,6 +57,7 @@ class QueueCommit:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._node = b"%d" % context.node_id
+        self._budget = Budget()
 
     # -- in the revision of the client
 
@@ -83,6 +84,7 @@ class QueueCommit:
     # -- in the revision after it
 
     def _follow_all(self, change: SpaceChange, found: Found) -> None:
+        self._budget = Budget()  # For all queues together; this may run again.
         for queue in dict.fromkeys(key.queue for key, _ in found):
             self._follow(change, queue, [one for one in found if one[0].queue == queue])
 
@@ -116,6 +118,7 @@ class QueueCommit:
 
     def go_on(self, change: SpaceChange, name: bytes) -> None:
         """Look at a queue again without a change of its keys by a client."""
+        self._budget = Budget()
         rows = QueueRows(change.tx, name, self._context.defaults)
         if not rows.is_new:
             self._work(change, rows)
@@ -123,6 +126,7 @@ class QueueCommit:
 
     def forget(self, change: SpaceChange, name: bytes) -> None:
         """Begin to remove all messages of a queue: they were in the memory of a process that is gone."""
+        self._budget = Budget()
         rows = QueueRows(change.tx, name, self._context.defaults)
         rows.queue.forgotten_idx = rows.queue.last_idx
         self._work(change, rows)
@@ -130,7 +134,7 @@ class QueueCommit:
 
     def _work(self, change: SpaceChange, rows: QueueRows) -> None:
         """As much as one commit may do. What is left is done by the next one, of this process if it lives."""
-        context, queue, budget = self._context, rows.queue, Budget()
+        context, queue, budget = self._context, rows.queue, self._budget
         is_done = (
             forget_all(change, rows, budget)
             and take_back_all(change, rows, budget)

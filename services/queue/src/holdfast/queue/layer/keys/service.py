@@ -74,6 +74,10 @@ class KeyQueues:
     def known_revision(self) -> int:
         return self._kv.known_revision
 
+    @property
+    def last_revision(self) -> int:
+        return self._kv.last_revision
+
     async def revision(self) -> int:
         return await self._kv.revision()
 

@@ -11,6 +11,7 @@ from holdfast.common.logging import get_logger
 from holdfast.state.layer.kv import rules, txn
 from holdfast.state.layer.kv.compaction import forget_log
 from holdfast.state.layer.kv.errors import KeyMissing, RevisionCompacted
+from holdfast.state.layer.kv.large_range import read_large
 from holdfast.state.layer.kv.lessor import KvLeases
 from holdfast.state.layer.kv.operation import (
     DeleteRangeRequest,
@@ -23,7 +24,7 @@ from holdfast.state.layer.kv.operation import (
     TxnResult,
     WatchRequest,
 )
-from holdfast.state.layer.kv.records import PROGRESS, read_progress
+from holdfast.state.layer.kv.records import PROGRESS, ManyKeys, read_progress
 from holdfast.state.layer.kv.space import Space, SpaceChange
 from holdfast.state.layer.kv.watch import KvHub, KvWatch
 from holdfast.state.layer.kv.writer import Extension, KvWriter
@@ -47,9 +48,10 @@ class KnownProgress:
     def __init__(self) -> None:
         self.is_kept = True
         self.revision = 0
+        self.last_revision = 0
 
     def read(self, view: View) -> int:
-        revision = read_progress(view).revision
+        revision = self.last_revision = read_progress(view).revision
         if self.is_kept:
             self.revision = revision
         return revision
@@ -74,7 +76,6 @@ class KvService:
             self._progress.is_kept = False
         self._compaction: asyncio.Task[None] | None = None
         self._compacted = 0
-        self._forgotten = 0  # What a process that ended halfway left is found from the beginning.
 
     @property
     def watchers(self) -> int:
@@ -98,6 +99,11 @@ class KvService:
         """That of now, if it is at hand; else zero."""
         return self._progress.revision
 
+    @property
+    def last_revision(self) -> int:
+        """The newest that this process has seen."""
+        return self._progress.last_revision
+
     async def revision(self) -> int:
         return await self._store.view(self._progress.read)
 
@@ -106,7 +112,7 @@ class KvService:
         rules.check_put(request)
         run = self._writer.run_early if is_early else self._writer.run
         result = await run(lambda change: rules.put(change, request), request.key)
-        self._compact_in_time(result.revision)
+        self._revised(result.revision)
         return result
 
     async def range(
@@ -119,12 +125,15 @@ class KvService:
         keys = () if request.range_end else (key,)
 
         def look(view: View) -> RangeResult:
-            result = rules.range_of(Space(view, *keys), request)
+            result = rules.range_of(Space(view, *keys, is_one_page=True), request)
             if on_read is not None:
                 on_read(result)
             return result
 
-        return await self._store.view(look)
+        try:
+            return await self._store.view(look)
+        except ManyKeys:
+            return await read_large(self._store, request)
 
     async def delete_range(self, request: DeleteRangeRequest) -> DeleteRangeResult:
         if not request.key:
@@ -138,7 +147,7 @@ class KvService:
         if not txn.writes(request):
             return await self._store.view(lambda view: txn.read(Space(view, *keys), request))
         result = await self._writer.run(lambda change: txn.run(change, request), *keys)
-        self._compact_in_time(result.revision)
+        self._revised(result.revision)
         return result
 
     async def watch(self, request: WatchRequest) -> KvWatch:
@@ -150,27 +159,27 @@ class KvService:
         current = await self._store.transact(lambda tx: rules.compact(tx, revision))
         self._compacted = max(self._compacted, revision)
         if physical:
-            await self._forget(revision)
+            await forget_log(self._store, revision)
         elif self._compaction is None:
-            self._begin(self._forget(revision))
+            self._begin(forget_log(self._store, revision))
         return current
 
     async def run_with(self, extension: Extension, run: Callable[[SpaceChange], None]) -> None:
         """Run a rule of somebody else's over the key space, with these rules in place of those for what clients do."""
         await self._writer.run_with(extension, run)
 
-    async def _revise(self, run: Callable[[SpaceChange], None]) -> int:
+    async def _revise(self, run: Callable[[SpaceChange], bool]) -> tuple[bool, int]:
 
-        def revise(change: SpaceChange) -> int:
-            run(change)
-            return change.revision
+        def revise(change: SpaceChange) -> tuple[bool, int]:
+            return run(change), change.revision
 
         return await self._writer.run(revise)
 
     # -- inside
 
-    def _compact_in_time(self, revision: int) -> None:
+    def _revised(self, revision: int) -> None:
         """The history is kept for that many revisions, whoever needs it."""
+        self._progress.last_revision = max(self._progress.last_revision, revision)
         if revision - self._compacted >= REVISIONS_KEPT + COMPACT_EVERY and self._compaction is None:
             self._compacted = revision - REVISIONS_KEPT
             self._begin(self._compact(self._compacted))
@@ -190,8 +199,4 @@ class KvService:
 
     async def _compact(self, revision: int) -> None:
         await self._store.transact(lambda tx: rules.compact(tx, revision))
-        await self._forget(revision)
-
-    async def _forget(self, revision: int) -> None:
-        await forget_log(self._store, self._forgotten, revision)
-        self._forgotten = max(self._forgotten, revision)
+        await forget_log(self._store, revision)

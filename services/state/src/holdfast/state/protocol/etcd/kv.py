@@ -73,7 +73,8 @@ class KvRoutes:
     async def range(self, request: Request, body: None) -> Answer:
         asked, warm = request.body, self.warm
         if warm is None:
-            return answered(self.answers.range(await self.service.range(range_request(asked))))
+            result = await self.service.range(range_request(asked))
+            return answered(await self.answers.rendered_range(result))
         answer = await warm.answer(asked)
         if answer is None:
             answer = await warm.read(range_request(asked), asked)

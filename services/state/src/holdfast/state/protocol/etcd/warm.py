@@ -39,7 +39,7 @@ class WarmRanges:
             and self._cache.wants(body)
         )
         if not wanted:
-            return self._answers.range(await self._service.range(request))
+            return await self._answers.rendered_range(await self._service.range(request))
         members: list[bytes] = []
 
         def keep(result: RangeResult) -> None:
@@ -50,4 +50,4 @@ class WarmRanges:
         result = await self._service.range(request, on_read=keep)
         if members:
             return self._answers.begin(result.revision) + members[0]
-        return self._answers.range(result)
+        return await self._answers.rendered_range(result)
