@@ -145,5 +145,5 @@ async def test_a_message_that_waits_costs_its_put_no_more(
     put = await trips.of(lambda: here.send(b"q", b"waits"))
     ack = await trips.of(lambda: here.delete(names.delivery_key(b"q", b"A", 1, b"0")))
 
-    print(put, ack)
     assert len((await here.check(b"q")).deliveries) == 1
+    assert (put, ack) == (["commit"], ["fetch", "commit"])

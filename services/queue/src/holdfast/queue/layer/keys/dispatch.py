@@ -4,6 +4,7 @@ A commit has a bound. What is left to do when it is reached is done by the next 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from holdfast.queue.layer.keys import names
@@ -11,7 +12,7 @@ from holdfast.queue.layer.keys.names import Kind, QueueKey
 from holdfast.queue.layer.keys.records import DUE
 from holdfast.queue.layer.keys.rows import QueueRows
 from holdfast.queue.layer.records_pb2 import KeyDue
-from holdfast.state.layer.kv.records import Entry
+from holdfast.state.layer.kv.records import Entry, key_of
 from holdfast.state.layer.kv.space import SpaceChange
 
 STEPS_MAX: Final = 256
@@ -48,13 +49,14 @@ def dispatch(change: SpaceChange, rows: QueueRows, budget: Budget, now_ms: int, 
         page = rows.first_waiting(PAGE)
         if not page:
             return True
+        change.tx.prefetch(partial(_places, rows, page))
         for idx, name in page:
+            if not rows.queue.free:
+                return True
             message = change.get(names.message_key(rows.name, idx, name))
             if message is None:
                 rows.stop_waiting(idx)
                 continue
-            if not rows.queue.free:
-                return True
             if not budget.take(message):
                 return False
             client = _deliver(change, rows, message, idx, name)
@@ -63,6 +65,14 @@ def dispatch(change: SpaceChange, rows: QueueRows, budget: Budget, now_ms: int, 
                 DUE.put(change.tx, KeyDue(client=client, name=name, due_at_ms=due_at_ms), rows.name, idx)
                 on_due(rows.name, idx, due_at_ms)
     return True
+
+
+def _places(rows: QueueRows, page: list[tuple[int, bytes]]) -> list[bytes]:
+    """Where the messages lie that are given next: each consumer that is free takes one."""
+    first = page[: rows.queue.free]
+    return [
+        key_of(names.message_key(rows.name, idx, name)) for idx, name in first if not rows.is_new_here(idx)
+    ]
 
 
 def _deliver(change: SpaceChange, rows: QueueRows, message: Entry, idx: int, name: bytes) -> bytes:

@@ -60,10 +60,16 @@ class QueueRows:
             READY.delete(self.tx, self.name, idx)
         self.queue.waiting -= 1
 
+    def is_new_here(self, idx: int) -> bool:
+        """Whether it waits since this commit began."""
+        return idx in self._waiting
+
     def first_waiting(self, limit: int) -> list[tuple[int, bytes]]:
         """The lowest first."""
         found = list(self._waiting.items())
         if self.queue.waiting > len(found):
+            if self._free is None and self.queue.free <= FREE_IN_HAND_MAX:
+                self.tx.prefetch(list, lambda: [TURNS.bounds(self.name)])  # Who gets them is read next.
             found += [
                 (_int(row.parts[1]), row.message.name) for row in READY.range(self.tx, self.name, limit=limit)
             ]

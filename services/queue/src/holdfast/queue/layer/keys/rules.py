@@ -66,7 +66,7 @@ class QueueCommit:
         found = _found_in(change.events)
         if not found:
             return None
-        change.tx.prefetch(lambda: _read_next({key.queue for key, _ in found}))
+        change.tx.prefetch(lambda: _read_next([key for key, _ in found]))
         for key, event in found:
             if event.record:
                 check_put(key)
@@ -240,8 +240,16 @@ def _found_in(events: list[KvEvent]) -> Found:
     ]
 
 
-def _read_next(queues: set[bytes]) -> list[bytes]:
-    return [key for queue in queues for key in (QUEUES.key(queue), key_of(names.queue_key(queue)))]
+def _read_next(keys: list[QueueKey]) -> list[bytes]:
+    """What is certain to be read for these."""
+    found: list[bytes] = []
+    for key in keys:
+        found += (QUEUES.key(key.queue), key_of(names.queue_key(key.queue)))
+        if key.kind is Kind.DELIVERY:
+            found.append(key_of(names.message_key(key.queue, key.idx, key.name)))
+        if key.kind in (Kind.DELIVERY, Kind.CONSUMER):
+            found.append(CONSUMERS.key(key.queue, key.client))
+    return found
 
 
 def _check_settings(change: SpaceChange, key: QueueKey, event: KvEvent) -> None:

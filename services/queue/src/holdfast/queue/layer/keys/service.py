@@ -94,8 +94,10 @@ class KeyQueues:
             return translation.told_put(await self._kv.put(stored), request)
         await self._begin()
         self.consumers.touch(key)
-        is_early = key.kind is Kind.INCOMING and await self._is_early(key.queue)
-        return translation.told_put(await self._kv.put(stored, is_early=is_early), request)
+        is_message = key.kind is Kind.INCOMING  # Whose key does not outlive the commit that puts it.
+        is_early = is_message and await self._is_early(key.queue)
+        result = await self._kv.put(stored, is_new=is_message, is_early=is_early)
+        return translation.told_put(result, request)
 
     async def range(
         self, request: RangeRequest, *, on_read: Callable[[RangeResult], None] | None = None

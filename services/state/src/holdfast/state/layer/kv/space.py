@@ -207,6 +207,8 @@ class SpaceChange(Space):
         for key, entry in self._latest.items():
             if entry is None:
                 tx.delete(key_of(key))
+            elif entry.record.create_revision == revision:
+                tx.put_new(key_of(key), entry.raw)
             else:
                 tx.put(key_of(key), entry.raw)
         for attachment, is_attached in self._attached.items():

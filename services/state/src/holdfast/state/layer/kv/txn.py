@@ -105,6 +105,17 @@ def writes(request: TxnRequest) -> bool:
     )
 
 
+def single_keys(request: TxnRequest) -> list[bytes]:
+    """The keys that are named one by one, in its compares and in both branches."""
+    found = [compare.key for compare in request.compare if not compare.range_end]
+    for one in (*request.success, *request.failure):
+        if isinstance(one, TxnRequest):
+            found += single_keys(one)
+        elif isinstance(one, PutRequest) or not one.range_end:
+            found.append(one.key)
+    return found
+
+
 def _run_one(change: SpaceChange, operation: Operation) -> Result:
     if isinstance(operation, PutRequest):
         return rules.put(change, operation)
