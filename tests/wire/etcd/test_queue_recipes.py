@@ -147,6 +147,18 @@ async def test_after_a_restart_messages_and_registrations_are_as_promised(tmp_pa
         assert [key[-1] for key in await plane.deliveries("majority", "A")] == ["b"]
 
 
+async def test_the_process_says_what_holds_for_queues_that_do_not() -> None:
+    async with one_plane("mem://", key_queue_reliability="none", key_queue_max_in_flight=3) as plane:
+        await plane.register("q", "A")
+        await plane.send("q", *"abcd")
+
+        assert text((await plane.get("/q/q/config"))["value"]) == (
+            '{"reliability":"none","max_in_flight":3,"ack_timeout_s":0}'
+        )
+        await plane.put("/plain")  # When this is durable, so is what was answered early.
+        assert len(await plane.deliveries("q", "A")) == 3
+
+
 # -- clients that mean no good
 
 

@@ -109,6 +109,22 @@ async def test_a_thousand_consumers_take_turns(plane: Plane) -> None:
     assert (len(keys.messages), keys.deliveries, keys.registered) == (1200, {}, set())
 
 
+async def test_a_lease_with_consumers_of_many_queues_ends_with_all_of_them(plane: Plane) -> None:
+    """What follows for all queues together is bounded, not what follows for each."""
+    lease, _ = await plane.queues.leases.grant(60)
+    queues = [b"q%03d" % number for number in range(400)]
+    for queue in queues:
+        await plane.put(b"/q/%b/c/A" % queue, b"", lease)
+        await plane.put(b"/q/%b/c/B" % queue, b"", lease)
+        await plane.send_together(queue, numbered(10))
+
+    await plane.queues.leases.revoke(lease)
+
+    for queue in queues:
+        keys = await plane.finished(queue)
+        assert (len(keys.messages), keys.deliveries, keys.registered) == (10, {}, set())
+
+
 async def test_large_messages_go_to_a_consumer_that_comes_and_back_when_it_leaves(plane: Plane) -> None:
     for number in range(12):
         await plane.put(b"/q/q/p/me/%d" % number, b"%02d" % number + bytes(LARGE - 100))

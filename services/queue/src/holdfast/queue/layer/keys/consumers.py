@@ -11,9 +11,9 @@ import random
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
-from time import monotonic
 from typing import Any, Final
 
+from holdfast.common.clock import SteadyClock
 from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
 from holdfast.queue.layer.keys import names, translation
@@ -28,8 +28,8 @@ from holdfast.state.layer.kv.watch import WatchBatch
 from holdfast.storage.hosting.trouble import warn_unless_told
 from holdfast.storage.port import Store, Transaction
 
-RENEW_S: Final = 10.0
-"""A consumer's calls renew its lease once in so many seconds at most."""
+RENEW_MS: Final = 10_000
+"""A consumer's calls renew its lease once in so much time at most."""
 WATCHER_RENEW_S: Final = 20.0
 _KNOWN_MAX: Final = 10_000
 
@@ -73,11 +73,14 @@ class ConsumerWatch:
 class Consumers:
     """`begin` makes the commit in which a watch registers its consumer, by the number of the watch."""
 
-    def __init__(self, kv: KvService, store: Store, begin: Callable[[int], QueueCommit]) -> None:
+    def __init__(
+        self, kv: KvService, store: Store, clock: SteadyClock, begin: Callable[[int], QueueCommit]
+    ) -> None:
         self._kv = kv
         self._store = store
+        self._clock = clock
         self._begin = begin
-        self._renewed_s: dict[Who, float] = {}
+        self._renewed_ms: dict[Who, int] = {}
         self._watches: dict[Who, list[int]] = {}
         self._renewing: set[asyncio.Task[None]] = set()
         self.ending: set[asyncio.Task[None]] = set()
@@ -100,12 +103,12 @@ class Consumers:
         if key is None or key.kind not in (Kind.CONSUMER, Kind.DELIVERY):
             return
         who = key.queue, key.client
-        now_s = monotonic()
-        if now_s - self._renewed_s.get(who, -RENEW_S) < RENEW_S:
+        now_ms = self._clock.now_ms()
+        if now_ms - self._renewed_ms.get(who, 0) < RENEW_MS:
             return
-        if len(self._renewed_s) >= _KNOWN_MAX:
-            self._renewed_s.clear()
-        self._renewed_s[who] = now_s
+        if len(self._renewed_ms) >= _KNOWN_MAX:
+            self._renewed_ms.clear()
+        self._renewed_ms[who] = now_ms
         self._spawn(self._renew(who), self._renewing)
 
     async def _renew(self, who: Who) -> None:

@@ -54,7 +54,7 @@ class KeyQueues:
         self._kv = KvService(store, clock, self)
         self.leases = self._kv.leases
         self.node = NodeLease(self._kv, node_id)
-        self.consumers = Consumers(self._kv, store, self._commit)
+        self.consumers = Consumers(self._kv, store, clock, self._commit)
         self.overdue = Overdue(store, clock, self._kv, self._commit)
 
     @property
