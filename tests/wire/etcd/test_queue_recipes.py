@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -198,7 +199,7 @@ async def test_messages_as_large_as_a_request_may_be(plane: QueuePlane, q: str) 
     ],
 )
 async def test_no_key_is_too_strange(plane: QueuePlane, key: str) -> None:
-    calls = [
+    calls: list[tuple[str, dict[str, Any]]] = [
         ("kv/put", {"key": b64(key), "value": b64("x")}),
         ("kv/txn", {"success": [put_of("/plain"), {"request_put": {"key": b64(key)}}]}),
         ("kv/range", {"key": b64(key)}),
