@@ -8,7 +8,6 @@ from holdfast.gateway.composition import declared_routers
 from holdfast.gateway.settings import GatewaySettings
 from tests.wire.lockd.asgi_cases import ASGI_CASES
 
-
 ETCD = ("/v3/", "/v3beta/", "/v3alpha/")
 """All recordings of `tests/wire/etcd` run over plain ASGI, too."""
 
