@@ -87,6 +87,24 @@ async def test_version_metrics_and_docs_answer() -> None:
     assert "script-src 'sha256-" in docs.headers["content-security-policy"]
 
 
+@pytest.mark.parametrize(("reason", "status", "word"), [(None, 200, b"true"), ("it is full", 503, b"false")])
+async def test_health_says_in_a_word_of_etcd_what_readyz_says(
+    reason: str | None, status: int, word: bytes
+) -> None:
+    health = Health()
+    health.add("storage", lambda: reason)
+    async with _client(build_app("sample", health=health)) as client:
+        answer, ready = await client.get("/health"), await client.get("/readyz")
+        posted = await client.post("/health")
+        api = (await client.get("/openapi.json")).json()
+
+    assert (answer.status_code, answer.content) == (status, b'{"health":"%b"}' % word)
+    assert answer.headers["content-type"] == "application/json"
+    assert ready.status_code == status
+    assert (posted.status_code, posted.headers["allow"]) == (405, "GET")
+    assert "`/readyz` has the reasons" in api["paths"]["/health"]["get"]["description"]
+
+
 async def test_openapi_is_made_once_and_not_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes half a second for a whole plane, and any client may ask for it."""
     makers: list[threading.Thread] = []

@@ -186,20 +186,30 @@ async def test_a_denylist_denies_no_client_of_a_listener_that_asks_for_no_certif
 
 
 async def test_a_listener_with_some_paths_has_no_others() -> None:
-    small = replace(LOOPBACK, name="small", paths=("/version", "/v1/echo"))
+    small = replace(LOOPBACK, name="small", paths=("/version", "/metrics"))
     async with running(Sample().app(), LOOPBACK, small, options=QUICK) as server:
         base = f"http://127.0.0.1:{_port(server, 'small')}"
         async with httpx.AsyncClient(base_url=base) as client:
             version = await client.get("/version")
-            echo = await client.post("/v1/echo", json={"key": "a", "amount": 1})
-            others = [await client.get(path) for path in ("/healthz", "/docs", "/")]
-            lockd = await client.get("/v1/find")
+            metrics = await client.get("/metrics")
+            others = [await client.get(path) for path in ("/healthz", "/docs", "/", "/v1/find")]
 
-    assert (version.status_code, echo.status_code) == (200, 200)
+    assert (version.status_code, metrics.status_code) == (200, 200)
     assert [answer.json() for answer in others] == [
-        {"error": "not_found", "detail": "this listener serves /version and /v1/echo alone"}
-    ] * 3
-    assert (lockd.status_code, lockd.text) == (404, "404 page not found\n")  # In the dialect of /v1/echo.
+        {"error": "not_found", "detail": "this listener serves /version and /metrics alone"}
+    ] * 4
+
+
+async def test_paths_of_no_protocol_leave_a_listener_the_dialect_of_the_others() -> None:
+    small = replace(LOOPBACK, name="small", paths=("/version", "/v1/echo"))
+    async with running(Sample().app(), LOOPBACK, small, options=QUICK) as server:
+        base = f"http://127.0.0.1:{_port(server, 'small')}"
+        async with httpx.AsyncClient(base_url=base) as client:
+            echo = await client.post("/v1/echo", json={"key": "a", "amount": 1})
+            others = [await client.get(path) for path in ("/healthz", "/", "/v1/find")]
+
+    assert echo.status_code == 200
+    assert [(answer.status_code, answer.text) for answer in others] == [(404, "404 page not found\n")] * 3
 
 
 async def test_every_listener_is_refused_on_an_open_address_but_one_without_secrets() -> None:

@@ -55,7 +55,9 @@ async def test_a_refused_acquire_is_answered_as_clients_expect_it(is_express: bo
     assert answer.headers["x-lockd-qrf-state"] == "engaged"
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/version", "/metrics", "/v1/describe?key=orders"])
+@pytest.mark.parametrize(
+    "path", ["/healthz", "/readyz", "/health", "/version", "/metrics", "/v1/describe?key=orders"]
+)
 async def test_some_endpoints_answer_whatever_the_pressure(path: str) -> None:
     async with _plane(qrf_wait_s_max=0, **ALWAYS_ENGAGED) as client:
         await _until_engaged(client)

@@ -105,7 +105,13 @@ class NewProtocol:
 
     listeners: Sequence[ListenerDeclaration] = (
         ListenerDeclaration(name="shouting", address=lambda settings: "127.0.0.1:0", connections=Shouting),
-        ListenerDeclaration(name="numbered", address=lambda settings: "127.0.0.1:0", paths=("/v9/",)),
+        ListenerDeclaration(
+            name="numbered",
+            address=lambda settings: "127.0.0.1:0",
+            paths=("/v9/", "/version", "/health"),
+            version={"numbered": "9.1"},
+        ),
+        ListenerDeclaration(name="mixed", address=lambda settings: "127.0.0.1:0", paths=("/v9/", "/v1/")),
     )
 
     def __init__(self, name: str = "") -> None:
@@ -270,6 +276,48 @@ async def test_it_may_have_a_port_of_its_own_in_its_own_dialect(is_express: bool
     assert [answer.json() for answer in others] == [{"code": 404, "message": "not_found"}] * 3
 
 
+@WAYS
+@pytest.mark.parametrize("shape", ["all in one", "gateway"])
+async def test_on_its_port_version_and_health_are_what_its_clients_look_for(
+    shape: str, is_express: bool
+) -> None:
+    entered = plane if shape == "all in one" else split
+    async with entered(NewProtocol("me"), is_express=is_express) as (client, server):
+        base = f"http://127.0.0.1:{port_of(server, 'numbered')}"
+        version, health, whole = [
+            await client.get(path) for path in (f"{base}/version", f"{base}/health", "/version")
+        ]
+        posted = [await client.post(f"{base}{path}") for path in ("/version", "/health")]
+        counted = (await client.get("/metrics")).text
+
+    assert (version.status_code, version.content) == (200, b'{"numbered":"9.1"}')
+    assert (health.status_code, health.content) == (200, b'{"health":"true"}')
+    assert {"name": "holdfast", "numbered": "9.1"}.items() <= whole.json().items()
+    assert [answer.json() for answer in posted] == [{"code": 405, "message": "method_not_allowed"}] * 2
+    assert [answer.headers["allow"] for answer in posted] == ["GET"] * 2
+    assert 'holdfast_http_requests_total{route="/version",method="GET",status="200"} 2' in counted
+    assert 'holdfast_http_requests_total{route="/health",method="GET",status="200"} 1' in counted
+
+
+async def test_a_service_of_a_split_plane_tells_its_version_too() -> None:
+    async with service(NewProtocol()) as server, httpx.AsyncClient(base_url=url_of(server)) as client:
+        version = (await client.get("/version")).json()
+
+    assert (version["service"], version["numbered"]) == ("state", "9.1")
+
+
+async def test_a_port_with_two_protocols_speaks_the_dialect_of_neither_outside_of_them() -> None:
+    async with plane(NewProtocol()) as (client, server):
+        base = f"http://127.0.0.1:{port_of(server, 'mixed')}"
+        numbered, lockd, unknown = [
+            await client.get(f"{base}{path}") for path in ("/v9/nothing", "/v1/nothing", "/version")
+        ]
+
+    assert numbered.json() == {"code": 404, "message": "not_found"}
+    assert lockd.text == "404 page not found\n"
+    assert unknown.json()["detail"] == "this listener serves /v9/ and /v1/ alone"
+
+
 async def _answer_to(port: int, sent: bytes) -> tuple[int, Any]:
     """What the server says to these bytes, or by itself, and then ends the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -283,8 +331,8 @@ async def _answer_to(port: int, sent: bytes) -> tuple[int, Any]:
 async def test_its_port_refuses_in_its_dialect_before_it_knows_a_path() -> None:
     app = create_app(GatewaySettings.isolated(store="mem://"), parts=[NewProtocol()])
     options = ServeOptions(drain_grace_s=0, limits=Limits(connections_max=1))
-    listeners = [LOOPBACK, Listener("127.0.0.1:0", name="numbered", paths=("/v9/",))]
-    async with running(app, *listeners, options=options) as server:
+    numbered_port = Listener("127.0.0.1:0", name="numbered", paths=("/v9/", "/version", "/health"))
+    async with running(app, LOOPBACK, numbered_port, options=options) as server:
         main, numbered = port_of(server, "main"), port_of(server, "numbered")
         broken = await _answer_to(main, b"\x00\r\n"), await _answer_to(numbered, b"\x00\r\n")
         _, one = await asyncio.open_connection("127.0.0.1", main)

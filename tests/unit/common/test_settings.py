@@ -271,9 +271,19 @@ def test_the_default_store_lies_in_the_data_directory_of_the_user(place: Place) 
     assert place.load().store == "disk:///data/holdfast/store"
 
 
+@pytest.mark.parametrize("name", ["metrics_listen", "etcd_listen"])
 @pytest.mark.parametrize("value", ["off", "", False])
-def test_metrics_listen_may_be_off(place: Place, value: object) -> None:
-    assert place.load(metrics_listen=value).metrics_listen == ""
+def test_a_listener_may_be_off(place: Place, name: str, value: object) -> None:
+    assert getattr(place.load(**{name: value}), name) == ""
+
+
+def test_the_listener_of_etcds_api_has_an_address_from_flag_or_environment(place: Place) -> None:
+    place.environ["HOLDFAST_ETCD_LISTEN"] = "127.0.0.1:2379"
+
+    assert place.load().etcd_listen == "127.0.0.1:2379"
+    assert place.load(etcd_listen="[::1]:2380").etcd_listen == "[::1]:2380"
+    with pytest.raises(SettingsError, match=r"flag --etcd-listen.*expected host:port"):
+        place.load(etcd_listen="2379")
 
 
 def test_the_replay_interval_is_cut_to_the_sweeper_interval(place: Place) -> None:
@@ -620,7 +630,8 @@ def test_a_computed_default_is_what_its_text_says(place: Place, monkeypatch: pyt
     assert settings.config_dir == place.home / ".holdfast"
     assert settings.bundle == settings.config_dir / "server.pem"
     assert settings.tc_trust_dir == settings.config_dir / "tc-trust.d"
-    assert (settings.metrics_listen, settings.health_listen, settings.tc_client_bundle) == ("", "", None)
+    assert (settings.metrics_listen, settings.health_listen, settings.etcd_listen) == ("", "", "")
+    assert settings.tc_client_bundle is None
     consumers: list[int] = []
     for cores in (1, 4, 1000):
         monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)

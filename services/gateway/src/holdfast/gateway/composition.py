@@ -17,7 +17,7 @@ from holdfast.txn.layers import Layers
 def parts_of_plane(settings: PlaneSettings, drain: Drain, registry: Registry) -> list[Part[Layers]]:
     return [
         LeasesPart(settings, drain, registry),
-        StatePart(settings, registry),
+        StatePart(settings, drain, registry),
         QueuePart(settings, drain, registry),
         TxnPart(settings, registry),
     ]

@@ -1,4 +1,4 @@
-"""State as a part of a process: documents, attachments, queries, and the work behind the index."""
+"""State as a part of a process: documents, attachments, queries, the key space, and the work behind them."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -7,9 +7,13 @@ from fastapi import FastAPI
 
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.role import Role
+from holdfast.common.serving.drain import Drain
+from holdfast.common.serving.listener import ListenerDeclaration
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.telemetry.metrics import Registry
 from holdfast.leases.layer.retention import retention_of
+from holdfast.queue.layer.keys.service import KeyQueues
+from holdfast.queue.layer.keys.settings import defaults_of
 from holdfast.state.layer.attachment.service import AttachmentService
 from holdfast.state.layer.document.mutation.service import MutationService
 from holdfast.state.layer.document.published import PublishedCache
@@ -18,6 +22,9 @@ from holdfast.state.layer.index.builder import IndexBuilder
 from holdfast.state.layer.namespace import NamespaceService
 from holdfast.state.layer.query.service import QueryService
 from holdfast.state.metrics import AttachmentMetrics, IndexMetrics, RetentionMetrics, show_published
+from holdfast.state.protocol.etcd.identity import identity_of
+from holdfast.state.protocol.etcd.listener import LISTENER as ETCD_LISTENER
+from holdfast.state.protocol.etcd.routes import EtcdRoutes
 from holdfast.state.protocol.lockd.attachments import AttachmentRoutes
 from holdfast.state.protocol.lockd.documents import StateRoutes
 from holdfast.state.protocol.lockd.namespaces import NamespaceRoutes
@@ -32,8 +39,9 @@ class StatePart:
     """What state adds to an app."""
 
     internal_routers: Sequence[ExpressRouter] = ()
+    listeners: Sequence[ListenerDeclaration] = (ETCD_LISTENER,)
 
-    def __init__(self, settings: PlaneSettings, registry: Registry) -> None:
+    def __init__(self, settings: PlaneSettings, drain: Drain, registry: Registry) -> None:
         self._settings = settings
         self._state = StateRoutes(settings)
         self._published = PublishedCache[Ready](settings.state_cache_bytes)
@@ -43,10 +51,17 @@ class StatePart:
         self._retention_metrics = RetentionMetrics(registry)
         self._query = QueryRoutes(settings, self._index_metrics)
         self._namespaces = NamespaceRoutes(settings)
+        self._etcd = EtcdRoutes(drain)
 
     @property
     def routers(self) -> Sequence[ExpressRouter]:
-        return self._state.router, self._attachments.router, self._query.router, self._namespaces.router
+        return (
+            self._state.router,
+            self._attachments.router,
+            self._query.router,
+            self._namespaces.router,
+            *self._etcd.routers,
+        )
 
     @asynccontextmanager
     async def running(self, layers: Layers) -> AsyncIterator[None]:
@@ -62,9 +77,13 @@ class StatePart:
         retention = DocumentRetention(
             store, state, clock, retention_of(self._settings), self._retention_metrics
         )
-        async with IndexBuilder(store, state, self._index_metrics).running(), retention.running():
+        index = IndexBuilder(store, state, self._index_metrics)
+        identity = await identity_of(store, self._settings)
+        keys = KeyQueues(store, clock, identity.member_id, defaults_of(self._settings))
+        self._etcd.serve(keys, identity)
+        async with index.running(), retention.running(), keys.running():
             yield
 
 
 def create_app(settings: StateSettings) -> FastAPI:
-    return create_role_app(settings, Role.STATE, lambda drain, registry: StatePart(settings, registry))
+    return create_role_app(settings, Role.STATE, lambda drain, registry: StatePart(settings, drain, registry))

@@ -46,6 +46,7 @@ class Route:
     body_limit_error: type[HoldfastError] = BodyTooLarge
     is_body_optional: bool = False
     is_parsed_by_handler: bool = False
+    is_documented: bool = True
     undo: Undo | None = None
     repeat: Repeat | None = None
     traits: Traits = DEFAULT_TRAITS

@@ -50,6 +50,7 @@ class ExpressRouter:
         body_limit_error: type[HoldfastError] = BodyTooLarge,
         is_body_optional: bool = False,
         is_parsed_by_handler: bool = False,
+        is_documented: bool = True,
         undo: Undo | None = None,
         repeat: Repeat | None = None,
         **traits: Unpack[TraitChanges],
@@ -58,7 +59,8 @@ class ExpressRouter:
 
         `request_content` and `response_content` are JSON schemas by media type, for bodies that are not JSON;
         `bodiless_responses` say by status when an answer is none of errors and has no body. `undo` and `repeat` are for a
-        gateway in front. The rest are traits that differ from those of the router.
+        gateway in front. What is documented at one path need not be at another. The rest are traits that differ from those
+        of the router.
         """
         route = Route(
             path=path,
@@ -81,6 +83,7 @@ class ExpressRouter:
             body_limit_error=body_limit_error,
             is_body_optional=is_body_optional,
             is_parsed_by_handler=is_parsed_by_handler,
+            is_documented=is_documented,
             undo=undo,
             repeat=repeat,
             traits=replace(self._traits, **traits) if traits else self._traits,
@@ -94,7 +97,8 @@ class ExpressRouter:
 
     def documented_routes(self) -> list[APIRoute]:
         """The same endpoints as FastAPI documents them; one for each method, because each needs an operation id of its own."""
-        return [_documented_route(route, method) for route in self.routes for method in route.methods]
+        documented = [route for route in self.routes if route.is_documented]
+        return [_documented_route(route, method) for route in documented for method in route.methods]
 
 
 class _AsgiRoute(StarletteRoute):

@@ -31,7 +31,7 @@ from holdfast.common.express.router import ExpressRouter
 from holdfast.common.security.principal import Permission
 from holdfast.common.serving.drain import Drain
 from holdfast.common.serving.edge import EdgeMiddleware
-from holdfast.common.serving.health import Health, health_routes, package_version
+from holdfast.common.serving.health import Health, health_routes, package_version, version_route
 from holdfast.common.serving.listener import COMMON_LISTENERS, Listener, ListenerDeclaration
 from holdfast.common.telemetry.metrics import Registry
 from holdfast.common.wire_errors import ENVELOPE, internal_error
@@ -65,11 +65,13 @@ def build_app(
     guard: Identify | None = None,
     gates: Mapping[str, Gate] | None = None,
     listeners: Sequence[ListenerDeclaration] = (),
+    has_http_ports: bool = True,
 ) -> FastAPI:
     """An app with health, metrics, docs, error envelopes and these express routes; more routes may be added.
 
     `identify` finds out whose request it is, where the certificate of its connection and the protocol of its route do not
-    say it all; `guard` then refuses those who may not use the route. `listeners` are those beside the common ones.
+    say it all; `guard` then refuses those who may not use the route. `listeners` are those beside the common ones; without
+    `has_http_ports` those for HTTP are opened by the gateway in front.
     """
     registry = registry or Registry()
     drain = drain or Drain()
@@ -86,11 +88,11 @@ def build_app(
         dialects=Dialects(ENVELOPE, {route.path: route.traits.dialect for route in declared}),
     )
     app = _bare_app(service, lifespan or _no_lifespan)
-    app.state.parts = AppParts(
-        service, table, hooks, drain, health, registry, (*COMMON_LISTENERS, *listeners)
-    )
+    opened = [listener for listener in listeners if has_http_ports or not listener.is_http]
+    app.state.parts = AppParts(service, table, hooks, drain, health, registry, (*COMMON_LISTENERS, *opened))
     app.router.routes.extend(route for router in express_routers for route in router.asgi_routes(hooks))
-    app.router.routes.extend(health_routes(service, health, registry))
+    versions = {name: version for listener in listeners for name, version in listener.version.items()}
+    app.router.routes.extend(health_routes(service, health, registry, versions))
     app.add_middleware(EdgeMiddleware, hooks=hooks, dialects=hooks.dialects)
     hints = {"docs": "/docs", "openapi": "/openapi.json", "version": app.version}
     _handle_errors(app, table, hooks.dialects, PathNotFound("nothing is served at this path", hints))
@@ -113,6 +115,8 @@ def app_of(app: FastAPI, listener: Listener) -> FastAPI:
     parts = parts_of(app)
     small = _bare_app(parts.service, _no_lifespan)
     small.state.parts = parts
+    if listener.version:
+        small.router.routes.append(version_route(listener.version))  # The first that fits is taken.
     small.router.routes.extend(
         route for route in app.router.routes if listener.has(getattr(route, "path", ""))
     )
@@ -130,14 +134,13 @@ def table_of(parts: AppParts, listener: Listener) -> Table:
 
 
 def dialects_of(parts: AppParts, listener: Listener) -> Dialects:
-    """Where all paths of a listener belong to one protocol, its dialect is spoken everywhere: at unknown paths, and to
-    those who are refused before they could say what they want."""
+    """Where the paths of a listener belong to one protocol, its dialect is spoken everywhere: at unknown paths, at those of
+    no protocol such as `/version`, and to those who are refused before they could say what they want."""
     routes = [route for methods in table_of(parts, listener).values() for route in methods.values()]
-    at_home = [parts.hooks.dialects.of(path.rstrip("/")) for path in listener.paths]
-    is_one = at_home and all(dialect is at_home[0] for dialect in at_home)
-    return Dialects(
-        at_home[0] if is_one else ENVELOPE, {route.path: route.traits.dialect for route in routes}
-    )
+    found = [parts.hooks.dialects.of(path.rstrip("/")) for path in listener.paths]
+    spoken = [dialect for dialect in found if dialect is not ENVELOPE]
+    is_one = spoken and all(dialect is spoken[0] for dialect in spoken)
+    return Dialects(spoken[0] if is_one else ENVELOPE, {route.path: route.traits.dialect for route in routes})
 
 
 def _bare_app(service: str, lifespan: Lifespan) -> FastAPI:

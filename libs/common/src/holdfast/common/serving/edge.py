@@ -17,7 +17,8 @@ from holdfast.common.telemetry.tracing import Span, current_span
 from holdfast.common.wire_errors import internal_error
 
 _UNROUTED: Final = "other"
-_NOT_TRACED: Final = frozenset({"/healthz", "/readyz", "/metrics"})  # Asked every few seconds, by machines.
+# Asked every few seconds, by machines.
+_NOT_TRACED: Final = frozenset({"/healthz", "/readyz", "/health", "/metrics"})
 
 _log = get_logger("api.http.server")
 

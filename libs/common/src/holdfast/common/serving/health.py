@@ -1,9 +1,9 @@
-"""Probes and self-description: `/healthz`, `/readyz` with reasons, `/version`, `/metrics`, `/docs`."""
+"""Probes and self-description: `/healthz`, `/readyz` with reasons, `/health`, `/version`, `/metrics`, `/docs`."""
 
 import asyncio
 import platform
 from base64 import b64encode
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
@@ -26,6 +26,7 @@ Check = Callable[[], Awaitable[str | None] | str | None]
 """None when all is well, else the reason why not."""
 
 API_VERSION: Final = "v1"
+VERSION_PATH: Final = "/version"
 _CHECK_TIMEOUT_S: Final = 2.0
 _METRICS_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
@@ -86,8 +87,10 @@ class _ProbeEndpoint:
         await send_answer(await self._probe(), scope["extensions"][CORRELATION_ID], send)
 
 
-def health_routes(service: str, health: Health, registry: Registry) -> list[BaseRoute]:
-    """The routes that every service has."""
+def health_routes(
+    service: str, health: Health, registry: Registry, versions: Mapping[str, str]
+) -> list[BaseRoute]:
+    """The routes that every service has; `versions` are those of its protocols."""
     page = _docs_answer()
 
     async def healthz() -> Answer:
@@ -100,9 +103,14 @@ def health_routes(service: str, health: Health, registry: Registry) -> list[Base
         notes = health.headers()
         return Answer(200, headers=notes) if not reasons else _not_ready(reasons, notes)
 
+    async def describe_health() -> Answer:
+        """Whether the server can work, in the words of etcd: `"true"`, or `"false"` with 503; `/readyz` has the reasons."""
+        is_ready = not await health.reasons()
+        return _bare_json({"health": "true" if is_ready else "false"}, 200 if is_ready else NotReady.status)
+
     async def describe_version() -> Answer:
-        """Which service this is, in which version."""
-        return json_answer(_version_members(service))
+        """Which service this is, in which version, and which versions its protocols tell their clients."""
+        return json_answer({**_version_members(service), **versions})
 
     async def metrics() -> Answer:
         """All metrics as Prometheus text."""
@@ -115,10 +123,26 @@ def health_routes(service: str, health: Health, registry: Registry) -> list[Base
     return [
         *_any_method("/healthz", healthz),
         *_any_method("/readyz", readyz),
-        _get("/version", describe_version),
+        _get("/health", describe_health),
+        _get(VERSION_PATH, describe_version),
         _get("/metrics", metrics),
         _get("/docs", docs),
     ]
+
+
+def version_route(versions: Mapping[str, str]) -> BaseRoute:
+    """`/version` of a listener whose clients want to read nothing but the versions of their protocol."""
+    answer = _bare_json(versions)
+
+    async def describe_version() -> Answer:
+        return answer
+
+    return _get(VERSION_PATH, describe_version)
+
+
+def _bare_json(members: Mapping[str, str], status: int = 200) -> Answer:
+    """As etcd sends it, to the byte."""
+    return Answer(status, to_json(members), JSON_HEADERS)
 
 
 def _get(path: str, probe: Probe) -> APIRoute:

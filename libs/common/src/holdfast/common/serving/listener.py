@@ -10,8 +10,8 @@ import os
 import socket
 import ssl
 import stat
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
@@ -43,6 +43,8 @@ class Listener:
     name: str = "main"
     paths: tuple[str, ...] = ()
     """The only paths of the app that are served here, all below one that ends with `/`; none given: all of them."""
+    version: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
+    """What `/version` tells here, where it is among the paths; nothing given: what it tells everywhere."""
     connections: ConnectionFactory | None = None
     """What serves a connection, in place of HTTP."""
     is_public: bool = False
@@ -82,6 +84,8 @@ class ListenerDeclaration:
     """The kind of socket; TCP if nothing says otherwise."""
     paths: tuple[str, ...] = ()
     """As those of a `Listener`."""
+    version: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What clients of its protocol look for at `/version`: here nothing else, at the main listener besides our own."""
     connections: ConnectionFactory | None = None
     has_tls: bool = True
     """Asks for certificates when the plane does."""
@@ -111,6 +115,7 @@ class ListenerDeclaration:
             tls,
             name=self.name,
             paths=self.paths,
+            version=self.version,
             connections=self.connections,
             is_public=self.is_public,
             is_optional=self.is_optional is not None and self.is_optional(settings),

@@ -14,6 +14,7 @@ from holdfast.common.settings.check import is_local_listener, problems, start_pr
 from holdfast.common.settings.cluster import ClusterFields, HaFields, MaintenanceFields
 from holdfast.common.settings.complaint import complaint
 from holdfast.common.settings.display import shown
+from holdfast.common.settings.etcd import EtcdFields
 from holdfast.common.settings.flag import Flag, flag_of
 from holdfast.common.settings.locks import LockFields
 from holdfast.common.settings.origin import Layer, SettingsError, Surroundings, default_environ, surroundings
@@ -61,6 +62,7 @@ class PlaneSettings(  # pydantic collects fields from the last base on; this giv
     ClusterFields,
     SplitFields,
     SecurityFields,
+    EtcdFields,
     LockFields,
     LeaseFields,
     SharedFields,

@@ -99,8 +99,8 @@ def build_store_app(
         identify=None if peers is None else peers.identify,
         guard=guard,
         gates=gates,
-        # HTTP of a split plane comes in at its gateway.
-        listeners=[one for one in listeners_of(parts) if peers is None or not one.is_http],
+        listeners=listeners_of(parts),
+        has_http_ports=peers is None,  # HTTP of a split plane comes in at its gateway.
     )
     app.state.peers = peers
     return app

@@ -8,33 +8,40 @@ whole costs by what ends, not by what exists.
 import asyncio
 import heapq
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Generic, TypeVar
 
 from holdfast.common.clock import SteadyClock
-from holdfast.txn.layer.port import Member
 
 SLACK_ENTRIES = 10_000
 
+M = TypeVar("M")
+"""What a lease is known by."""
 
-class Expiries:
+
+class Expiries(Generic[M]):
     """`run` calls `expire` for each lease whose time is over."""
 
-    def __init__(self, clock: SteadyClock, expire: Callable[[Member], Awaitable[None]]) -> None:
+    def __init__(self, clock: SteadyClock, expire: Callable[[M], Awaitable[None]]) -> None:
         self._clock = clock
         self._expire = expire
-        self._expires_at_ms: dict[Member, int] = {}
-        self._heap: list[tuple[int, Member]] = []
+        self._expires_at_ms: dict[M, int] = {}
+        self._heap: list[tuple[int, M]] = []
         self._earlier = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._expires_at_ms)
 
-    def __contains__(self, member: Member) -> bool:
+    def __contains__(self, member: M) -> bool:
         return member in self._expires_at_ms
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[M]:
         return iter(self._expires_at_ms)
 
-    def set(self, member: Member, expires_at_ms: int) -> None:
+    def get(self, member: M) -> int | None:
+        """The moment it ends; None: it is not known."""
+        return self._expires_at_ms.get(member)
+
+    def set(self, member: M, expires_at_ms: int) -> None:
         known_ms = self._expires_at_ms.get(member)
         self._expires_at_ms[member] = expires_at_ms
         if known_ms is not None and known_ms <= expires_at_ms:
@@ -46,7 +53,7 @@ class Expiries:
             self._heap = [(at_ms, held) for held, at_ms in self._expires_at_ms.items()]
             heapq.heapify(self._heap)
 
-    def forget(self, member: Member) -> None:
+    def forget(self, member: M) -> None:
         self._expires_at_ms.pop(member, None)
 
     def look_again(self) -> None:

@@ -30,7 +30,7 @@ class LeaseFollower:
         self,
         store: Store,
         clock: SteadyClock,
-        own: Expiries,
+        own: Expiries[Member],
         wait_queues: WaitQueues,
         on_end: Callable[[], None],
         *,
@@ -46,7 +46,7 @@ class LeaseFollower:
         # Of what this process granted: an event with an older token tells nothing new.
         self._tokens: dict[Member, int] = {}
         self.remote_expiries = Expiries(clock, self._expire_remote)
-        self.expire: Callable[[Member, Expiries], Awaitable[None]]
+        self.expire: Callable[[Member, Expiries[Member]], Awaitable[None]]
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -347,7 +347,7 @@ class LeaseService:
 
     # -- expiry
 
-    async def _expire(self, member: Member, known: Expiries | None = None) -> None:
+    async def _expire(self, member: Member, known: Expiries[Member] | None = None) -> None:
         known = self._expiries if known is None else known
         now_ms = self._clock.now_ms()
 

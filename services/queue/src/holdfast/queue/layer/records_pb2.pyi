@@ -239,3 +239,142 @@ class QueuePolicy(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QueuePolicy: _TypeAlias = QueuePolicy  # noqa: Y015
+
+@_typing.final
+class KeyQueue(_message.Message):
+    """("kq", queue): a queue over keys of the key space. Names are bytes, as keys are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAST_IDX_FIELD_NUMBER: _builtins.int
+    LAST_ORDER_FIELD_NUMBER: _builtins.int
+    SERVED_ORDER_FIELD_NUMBER: _builtins.int
+    RELIABILITY_FIELD_NUMBER: _builtins.int
+    MAX_IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    ACK_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    last_idx: _builtins.int
+    """Given to a message; never given again."""
+    last_order: _builtins.int
+    """Of registrations."""
+    served_order: _builtins.int
+    """Of the consumer that got a message last."""
+    reliability: _builtins.str
+    max_in_flight: _builtins.int
+    ack_timeout_ms: _builtins.int
+    """0: none."""
+    def __init__(
+        self,
+        *,
+        last_idx: _builtins.int = ...,
+        last_order: _builtins.int = ...,
+        served_order: _builtins.int = ...,
+        reliability: _builtins.str = ...,
+        max_in_flight: _builtins.int = ...,
+        ack_timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_timeout_ms", b"ack_timeout_ms", "last_idx", b"last_idx", "last_order", b"last_order", "max_in_flight", b"max_in_flight", "reliability", b"reliability", "served_order", b"served_order"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeyQueue: _TypeAlias = KeyQueue  # noqa: Y015
+
+@_typing.final
+class KeyConsumer(_message.Message):
+    """("kqconsumer", queue, client): a consumer as long as its registration is there."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORDER_FIELD_NUMBER: _builtins.int
+    OPEN_FIELD_NUMBER: _builtins.int
+    SERVER_LEASE_FIELD_NUMBER: _builtins.int
+    order: _builtins.int
+    open: _builtins.int
+    """Deliveries that are not acknowledged."""
+    server_lease: _builtins.int
+    """The lease that the server gave it; 0: it has its client's, or none yet."""
+    def __init__(
+        self,
+        *,
+        order: _builtins.int = ...,
+        open: _builtins.int = ...,
+        server_lease: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["open", b"open", "order", b"order", "server_lease", b"server_lease"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeyConsumer: _TypeAlias = KeyConsumer  # noqa: Y015
+
+@_typing.final
+class KeyTurn(_message.Message):
+    """("kqturn", queue, order): a consumer that has room for another delivery."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    client: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        client: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeyTurn: _TypeAlias = KeyTurn  # noqa: Y015
+
+@_typing.final
+class KeyReady(_message.Message):
+    """("kqready", queue, idx): a message that nobody has."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.bytes
+    """What stands behind the idx in its keys."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeyReady: _TypeAlias = KeyReady  # noqa: Y015
+
+@_typing.final
+class KeyDue(_message.Message):
+    """("kqdue", queue, idx): when a delivery is taken back, if its queue has a time for that."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    DUE_AT_MS_FIELD_NUMBER: _builtins.int
+    client: _builtins.bytes
+    name: _builtins.bytes
+    due_at_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        client: _builtins.bytes = ...,
+        name: _builtins.bytes = ...,
+        due_at_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "due_at_ms", b"due_at_ms", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeyDue: _TypeAlias = KeyDue  # noqa: Y015

@@ -418,3 +418,151 @@ class IndexPending(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___IndexPending: _TypeAlias = IndexPending  # noqa: Y015
+
+@_typing.final
+class KvProgress(_message.Message):
+    """("kvrevision"): how far the key space has come."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVISION_FIELD_NUMBER: _builtins.int
+    COMPACTED_FIELD_NUMBER: _builtins.int
+    revision: _builtins.int
+    """Of the newest change; the first one gets 2, as in etcd."""
+    compacted: _builtins.int
+    """The oldest revision that can be read."""
+    def __init__(
+        self,
+        *,
+        revision: _builtins.int = ...,
+        compacted: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compacted", b"compacted", "revision", b"revision"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KvProgress: _TypeAlias = KvProgress  # noqa: Y015
+
+@_typing.final
+class KvRecord(_message.Message):
+    """("kv", key as bytes): a key of the key space as it is now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUE_FIELD_NUMBER: _builtins.int
+    CREATE_REVISION_FIELD_NUMBER: _builtins.int
+    MOD_REVISION_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
+    VALUE_BYTES_FIELD_NUMBER: _builtins.int
+    SUB_FIELD_NUMBER: _builtins.int
+    value: _builtins.bytes
+    """Empty if value_bytes says that it lies in pieces."""
+    create_revision: _builtins.int
+    mod_revision: _builtins.int
+    version: _builtins.int
+    lease: _builtins.int
+    value_bytes: _builtins.int
+    """The value lies in ("kvvalue", mod_revision, sub, piece)."""
+    sub: _builtins.int
+    """Which change of its revision wrote it; kept for large values only."""
+    def __init__(
+        self,
+        *,
+        value: _builtins.bytes = ...,
+        create_revision: _builtins.int = ...,
+        mod_revision: _builtins.int = ...,
+        version: _builtins.int = ...,
+        lease: _builtins.int = ...,
+        value_bytes: _builtins.int = ...,
+        sub: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_revision", b"create_revision", "lease", b"lease", "mod_revision", b"mod_revision", "sub", b"sub", "value", b"value", "value_bytes", b"value_bytes", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KvRecord: _TypeAlias = KvRecord  # noqa: Y015
+
+@_typing.final
+class KvEvent(_message.Message):
+    """One key was put or deleted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    RECORD_FIELD_NUMBER: _builtins.int
+    PREVIOUS_FIELD_NUMBER: _builtins.int
+    key: _builtins.bytes
+    record: _builtins.bytes
+    """A KvRecord; empty: it was deleted."""
+    previous: _builtins.bytes
+    """A KvRecord; empty: it was not there."""
+    def __init__(
+        self,
+        *,
+        key: _builtins.bytes = ...,
+        record: _builtins.bytes = ...,
+        previous: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "previous", b"previous", "record", b"record"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KvEvent: _TypeAlias = KvEvent  # noqa: Y015
+
+@_typing.final
+class KvChange(_message.Message):
+    """("kvlog", revision, part): what a revision of the key space changed, in parts that fit into a record."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    parts: _builtins.int
+    """In the first part: how many there are."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___KvEvent]: ...
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___KvEvent] | None = ...,
+        parts: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "parts", b"parts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KvChange: _TypeAlias = KvChange  # noqa: Y015
+
+@_typing.final
+class KvLease(_message.Message):
+    """("kvlease", id): a lease of the key space. ("kvleasekey", id, key as bytes) is there, and empty, for each key that ends with it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TTL_S_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_MS_FIELD_NUMBER: _builtins.int
+    ttl_s: _builtins.int
+    expires_at_ms: _builtins.int
+    """In a store that several processes share. What one process owns it has in memory."""
+    def __init__(
+        self,
+        *,
+        ttl_s: _builtins.int = ...,
+        expires_at_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at_ms", b"expires_at_ms", "ttl_s", b"ttl_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KvLease: _TypeAlias = KvLease  # noqa: Y015

@@ -118,12 +118,12 @@ class PutResult(NamedTuple):
 
 
 class RangeResult(NamedTuple):
-    """`count` is that of all keys in the range, however many were asked for; `more`: some were cut off by the limit."""
+    """`total` is the number of all keys in the range, however many were asked for; `more`: some were cut off by the limit."""
 
     revision: int
     kvs: list[KeyValue]
     more: bool
-    count: int
+    total: int
 
 
 class DeleteRangeResult(NamedTuple):

@@ -1,0 +1,142 @@
+"""The records of the key space: the keys as they are, the log of what changed, and large values in pieces.
+
+Its revisions are its own: they grow by one for each change of the key space, whatever else is committed to the store
+(decision 21). The log has every change with what was there before, so that the past can be read by taking changes back, and a
+watch goes on from any revision that is kept.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from holdfast.state.layer.kv.errors import KeyMissing, KvRequestTooLarge
+from holdfast.state.layer.kv.operation import UNBOUNDED, KeyValue
+from holdfast.state.layer.records_pb2 import KvChange, KvEvent, KvLease, KvProgress, KvRecord
+from holdfast.storage.keys import pack
+from holdfast.storage.port import KEY_BYTES_MAX, RANGE_LIMIT_MAX, Bounds, Record, View
+from holdfast.storage.tables import Subspace, Table
+
+FIRST_REVISION: Final = 1
+"""Of a key space that nothing was written to."""
+INLINE_BYTES_MAX: Final = 4096
+"""A larger value is not repeated in the log; it lies beside the records."""
+PIECE_BYTES: Final = 512 << 10
+PART_BYTES: Final = 512 << 10
+EVENT_BYTES: Final = 32
+"""Around the key and the two records of an event."""
+KEY_BYTES: Final = 2000
+
+PROGRESS: Final = pack(("kvrevision",))
+CHANGES = Table("kvlog", KvChange)
+LEASES = Table("kvlease", KvLease)
+LEASE_KEYS: Final = Subspace("kvleasekey")
+"""A key for each pair of a lease and a key that ends with it; the records are empty."""
+VALUES: Final = Subspace("kvvalue")
+_KEYS: Final = pack(("kv",)) + b"@"
+_END: Final = pack(("kv",)) + b"\xff"
+
+record_of = KvRecord.FromString
+
+
+def key_of(key: bytes) -> bytes:
+    """Where the record of a key lies."""
+    if 0 in key:
+        key = key.replace(b"\0", b"\0\xff")
+    found = b"%b%b\0" % (_KEYS, key)
+    if len(found) > KEY_BYTES_MAX:
+        raise KvRequestTooLarge(
+            f"{KvRequestTooLarge.text}: a key has at most {KEY_BYTES} bytes, zero bytes count twice"
+        )
+    return found
+
+
+def plain_key(record_key: bytes) -> bytes:
+    """The key that a record is of."""
+    key = record_key[len(_KEYS) : -1]
+    return key.replace(b"\0\xff", b"\0") if 0 in key else key
+
+
+def bounds_of(key: bytes, range_end: bytes) -> Bounds:
+    """Where the records of [key, range_end) lie; nothing if the end is not behind the key."""
+    if not key:
+        raise KeyMissing
+    start = key_of(key[:KEY_BYTES])
+    if len(key) > KEY_BYTES:
+        start += b"\0"  # No key is as long, so what comes next begins the range.
+    if range_end == UNBOUNDED:
+        return start, _END
+    return start, key_of(range_end[:KEY_BYTES]) + b"\0" * (len(range_end) > KEY_BYTES)
+
+
+def is_within(key: bytes, start: bytes, range_end: bytes) -> bool:
+    """Whether a range as clients give it has this key."""
+    if not range_end:
+        return key == start
+    return key >= start and (range_end == UNBOUNDED or key < range_end)
+
+
+class Entry(NamedTuple):
+    """A key with its record, decoded and as it is stored."""
+
+    key: bytes
+    record: KvRecord
+    raw: bytes
+
+    @classmethod
+    def of(cls, record: Record) -> "Entry":
+        return cls(plain_key(record.key), record_of(record.value), record.value)
+
+
+def entries(view: View, start: bytes, end: bytes | None) -> list[Entry]:
+    """All keys whose records lie there."""
+    found: list[Entry] = []
+    while end is None or start < end:
+        page = view.range(start, end, limit=RANGE_LIMIT_MAX)
+        found += map(Entry.of, page)
+        if len(page) < RANGE_LIMIT_MAX:
+            break
+        start = page[-1].key + b"\0"
+    return found
+
+
+def key_value(key: bytes, record: KvRecord, value: bytes) -> KeyValue:
+    return KeyValue(key, value, record.create_revision, record.mod_revision, record.version, record.lease)
+
+
+def piece_keys(record: KvRecord) -> list[bytes]:
+    """Where a large value lies."""
+    pieces = -(-record.value_bytes // PIECE_BYTES)
+    return [VALUES.key(record.mod_revision, record.sub, piece) for piece in range(pieces)]
+
+
+def value_of(view: View, record: KvRecord) -> bytes:
+    if not record.value_bytes:
+        return record.value
+    keys = piece_keys(record)
+    pieces = view.get_many(keys)
+    return b"".join([pieces[key].value for key in keys])
+
+
+def read_progress(view: View) -> KvProgress:
+    record = view.get(PROGRESS)
+    return KvProgress(revision=FIRST_REVISION) if record is None else KvProgress.FromString(record.value)
+
+
+def log_bounds(first: int, last: int | None = None) -> Bounds:
+    """Where the log of these revisions lies; without a last one, of all from the first on."""
+    end = CHANGES.bounds()[1] if last is None else CHANGES.key(last + 1)
+    return CHANGES.key(first), end
+
+
+def divided(events: Sequence[KvEvent]) -> list[KvChange]:
+    """The log of one revision in parts that fit into records."""
+    parts = [KvChange()]
+    size = 0
+    for event in events:
+        event_bytes = len(event.key) + len(event.record) + len(event.previous) + EVENT_BYTES
+        if size + event_bytes > PART_BYTES and size:
+            parts.append(KvChange())
+            size = 0
+        parts[-1].events.append(event)
+        size += event_bytes
+    parts[0].parts = len(parts)
+    return parts

@@ -1,0 +1,156 @@
+"""The key space of one store: what clients of the etcd API do with it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+
+from holdfast.common.clock import SteadyClock
+from holdfast.common.errors import HoldfastError
+from holdfast.common.logging import get_logger
+from holdfast.state.layer.kv import rules, txn
+from holdfast.state.layer.kv.compaction import forget_log
+from holdfast.state.layer.kv.errors import KeyMissing, RevisionCompacted
+from holdfast.state.layer.kv.lessor import KvLeases
+from holdfast.state.layer.kv.operation import (
+    DeleteRangeRequest,
+    DeleteRangeResult,
+    PutRequest,
+    PutResult,
+    RangeRequest,
+    RangeResult,
+    TxnRequest,
+    TxnResult,
+    WatchRequest,
+)
+from holdfast.state.layer.kv.records import read_progress
+from holdfast.state.layer.kv.space import Space, SpaceChange
+from holdfast.state.layer.kv.watch import KvHub, KvWatch
+from holdfast.state.layer.kv.writer import Extension, KvWriter
+from holdfast.storage.hosting.trouble import warn_unless_told
+from holdfast.storage.port import Store
+
+REVISIONS_KEPT: Final = 10_000
+COMPACT_EVERY: Final = 1_000
+"""Revisions beyond those that are kept, after which they are compacted."""
+
+T = TypeVar("T")
+
+_log = get_logger("state.kv")
+
+
+class KvService:
+    """One for each process that serves the API; several may share a store."""
+
+    def __init__(self, store: Store, clock: SteadyClock, extension: Extension | None = None) -> None:
+        self._store = store
+        self._writer = KvWriter(store, extension)
+        self._hub = KvHub(store)
+        self.leases = KvLeases(store, clock, self._revise)
+        self._compaction: asyncio.Task[None] | None = None
+        self._compacted = 0
+
+    @property
+    def watchers(self) -> int:
+        return len(self._hub)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """End leases and compact the history for the length of the block."""
+        self._compacted = (await self._store.view(read_progress)).compacted
+        async with self._writer.running(), self.leases.running():
+            try:
+                yield
+            finally:
+                self._hub.close()
+                if self._compaction is not None:
+                    self._compaction.cancel()
+                    await asyncio.gather(self._compaction, return_exceptions=True)
+
+    async def revision(self) -> int:
+        return (await self._store.view(read_progress)).revision
+
+    async def put(self, request: PutRequest, *, is_early: bool = False) -> PutResult:
+        """With `is_early` it is answered before it is durable."""
+        rules.check_put(request)
+        run = self._writer.run_early if is_early else self._writer.run
+        result = await run(lambda change: rules.put(change, request), request.key)
+        self._compact_in_time(result.revision)
+        return result
+
+    async def range(self, request: RangeRequest) -> RangeResult:
+        key = request.key
+        if not key:
+            raise KeyMissing
+        keys = () if request.range_end else (key,)
+        return await self._store.view(lambda view: rules.range_of(Space(view, *keys), request))
+
+    async def delete_range(self, request: DeleteRangeRequest) -> DeleteRangeResult:
+        if not request.key:
+            raise KeyMissing
+        keys = () if request.range_end else (request.key,)
+        return await self._writer.run(lambda change: rules.delete_range(change, request), *keys)
+
+    async def txn(self, request: TxnRequest) -> TxnResult:
+        txn.check_txn(request)
+        keys = [compare.key for compare in request.compare if not compare.range_end]
+        if not txn.writes(request):
+            return await self._store.view(lambda view: txn.read(Space(view, *keys), request))
+        result = await self._writer.run(lambda change: txn.run(change, request), *keys)
+        self._compact_in_time(result.revision)
+        return result
+
+    async def watch(self, request: WatchRequest) -> KvWatch:
+        """Registered when this returns; the caller closes it."""
+        return await self._hub.watch(request)
+
+    async def compact(self, revision: int, *, physical: bool = False) -> int:
+        """From now on nothing before this revision is read; with `physical`, it is gone when this returns."""
+        current = await self._store.transact(lambda tx: rules.compact(tx, revision))
+        self._compacted = max(self._compacted, revision)
+        if physical:
+            await forget_log(self._store, revision)
+        else:
+            self._forget_later(revision)
+        return current
+
+    async def run_with(self, extension: Extension, run: Callable[[SpaceChange], None]) -> None:
+        """Run a rule of somebody else's over the key space, with these rules in place of those for what clients do."""
+        await self._writer.run_with(extension, run)
+
+    async def _revise(self, run: Callable[[SpaceChange], None]) -> int:
+
+        def revise(change: SpaceChange) -> int:
+            run(change)
+            return change.revision
+
+        return await self._writer.run(revise)
+
+    # -- inside
+
+    def _compact_in_time(self, revision: int) -> None:
+        """The history is kept for that many revisions, whoever needs it."""
+        if revision - self._compacted >= REVISIONS_KEPT + COMPACT_EVERY and self._compaction is None:
+            self._compacted = revision - REVISIONS_KEPT
+            self._begin(self._compact(self._compacted))
+
+    def _forget_later(self, revision: int) -> None:
+        if self._compaction is None:
+            self._begin(forget_log(self._store, revision))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._compaction = asyncio.ensure_future(self._logged(work))
+
+    async def _logged(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except RevisionCompacted:
+            return  # Another process was first.
+        except HoldfastError as error:
+            warn_unless_told(_log, "kv.compaction.failed", error)
+        finally:
+            self._compaction = None
+
+    async def _compact(self, revision: int) -> None:
+        await self._store.transact(lambda tx: rules.compact(tx, revision))
+        await forget_log(self._store, revision)

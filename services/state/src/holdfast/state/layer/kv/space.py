@@ -1,0 +1,205 @@
+"""The key space as an operation sees it: as it is in the store, and over it what the operation itself has changed."""
+
+from holdfast.state.layer.kv.errors import KvLeaseNotFound, RevisionCompacted, RevisionInFuture
+from holdfast.state.layer.kv.operation import KeyValue
+from holdfast.state.layer.kv.records import (
+    CHANGES,
+    INLINE_BYTES_MAX,
+    LEASE_KEYS,
+    LEASES,
+    PIECE_BYTES,
+    PROGRESS,
+    Entry,
+    bounds_of,
+    divided,
+    entries,
+    is_within,
+    key_of,
+    key_value,
+    log_bounds,
+    piece_keys,
+    read_progress,
+    record_of,
+    value_of,
+)
+from holdfast.state.layer.records_pb2 import KvEvent, KvRecord
+from holdfast.storage.port import RANGE_LIMIT_MAX, Transaction, View
+
+
+class Space:
+    """Reads, at the revision that the store has."""
+
+    def __init__(self, view: View, *keys: bytes) -> None:
+        """`keys` are read next: a remote store fetches them together with the revision."""
+        self._view = view
+        if keys:
+            view.prefetch(lambda: [PROGRESS, *map(key_of, keys)])
+        progress = read_progress(view)
+        self.base = progress.revision
+        self.compacted = progress.compacted
+
+    @property
+    def revision(self) -> int:
+        """What a read sees: the next one once something was changed."""
+        return self.base
+
+    def get(self, key: bytes) -> Entry | None:
+        record = self._view.get(key_of(key))
+        return None if record is None else Entry(key, record_of(record.value), record.value)
+
+    def find(self, key: bytes, range_end: bytes) -> list[Entry]:
+        """The keys of a range, in their order."""
+        if not range_end:
+            entry = self.get(key)
+            return [] if entry is None else [entry]
+        return entries(self._view, *bounds_of(key, range_end))
+
+    def find_at(self, key: bytes, range_end: bytes, revision: int) -> list[Entry]:
+        """The same as of an earlier revision: what changed since is taken back."""
+        if not 0 < revision <= self.revision:
+            raise RevisionInFuture
+        if revision < self.compacted:
+            raise RevisionCompacted
+        found = {entry.key: entry for entry in self.find(key, range_end)}
+        if not range_end and found and found[key].record.mod_revision <= revision:
+            return list(found.values())
+        for event in reversed(self._events_after(revision)):
+            if not is_within(event.key, key, range_end):
+                continue
+            if event.previous:
+                found[event.key] = Entry(event.key, record_of(event.previous), event.previous)
+            else:
+                found.pop(event.key, None)
+        return [found[one] for one in sorted(found)]
+
+    def value(self, entry: Entry) -> bytes:
+        return value_of(self._view, entry.record)
+
+    def key_value(self, entry: Entry) -> KeyValue:
+        return key_value(entry.key, entry.record, self.value(entry))
+
+    def _events_after(self, revision: int) -> list[KvEvent]:
+        found: list[KvEvent] = []
+        start, end = log_bounds(revision + 1)
+        while True:
+            page = self._view.range(start, end, limit=RANGE_LIMIT_MAX)
+            for record in page:
+                found += CHANGES.decode(record).events
+            if len(page) < RANGE_LIMIT_MAX:
+                return found
+            start = page[-1].key + b"\0"
+
+
+class SpaceChange(Space):
+    """One operation that may write. What it changes becomes one revision with `finish`, or nothing if it is dropped."""
+
+    def __init__(self, tx: Transaction, *keys: bytes) -> None:
+        super().__init__(tx, *keys)
+        self.tx = tx
+        self.events: list[KvEvent] = []
+        self._latest: dict[bytes, Entry | None] = {}
+        self._values: dict[tuple[int, int], bytes] = {}
+        self._attached: dict[tuple[int, bytes], bool] = {}
+
+    @property
+    def revision(self) -> int:
+        return self.base + bool(self.events)
+
+    def get(self, key: bytes) -> Entry | None:
+        return self._latest[key] if key in self._latest else super().get(key)
+
+    def find(self, key: bytes, range_end: bytes) -> list[Entry]:
+        found = super().find(key, range_end)
+        if not range_end or not self._latest:
+            return found
+        merged = {entry.key: entry for entry in found}
+        for changed, entry in self._latest.items():
+            if not is_within(changed, key, range_end):
+                continue
+            if entry is None:
+                merged.pop(changed, None)
+            else:
+                merged[changed] = entry
+        return [merged[one] for one in sorted(merged)]
+
+    def has_any(self, key: bytes, range_end: bytes) -> bool:
+        """Whether a range has a key, without reading all of it."""
+        start, end = bounds_of(key, range_end)
+        changed = [one for one in self._latest if is_within(one, key, range_end)]
+        if any(self._latest[one] is not None for one in changed):
+            return True
+        gone = {key_of(one) for one in changed}
+        records = self._view.range(start, end, limit=len(gone) + 1)
+        return any(record.key not in gone for record in records)
+
+    def value(self, entry: Entry) -> bytes:
+        own = self._values.get((entry.record.mod_revision, entry.record.sub))
+        return super().value(entry) if own is None else own
+
+    def put(self, key: bytes, value: bytes, lease: int, before: Entry | None) -> None:
+        """Write a key of which `before` is what `get` said."""
+        if lease and (before is None or before.record.lease != lease) and LEASES.get(self.tx, lease) is None:
+            raise KvLeaseNotFound
+        revision, sub = self.base + 1, len(self.events)
+        record = KvRecord(mod_revision=revision)
+        if before is None:
+            record.create_revision, record.version = revision, 1
+        else:
+            record.create_revision = before.record.create_revision
+            record.version = before.record.version + 1
+        if lease:
+            record.lease = lease
+        if len(value) <= INLINE_BYTES_MAX:
+            record.value = value
+        else:
+            record.value_bytes, record.sub = len(value), sub
+            self._values[revision, sub] = value
+        raw = record.SerializeToString()
+        self._change(key, Entry(key, record, raw), before)
+
+    def delete(self, entry: Entry) -> None:
+        self._change(entry.key, None, entry)
+
+    def _change(self, key: bytes, after: Entry | None, before: Entry | None) -> None:
+        self._latest[key] = after
+        event = KvEvent(key=key)
+        if after is not None:
+            event.record = after.raw
+        if before is not None:
+            event.previous = before.raw
+        self.events.append(event)
+        left = before.record.lease if before is not None else 0
+        taken = after.record.lease if after is not None else 0
+        if left != taken:
+            if left:
+                self._attached[left, key] = False
+            if taken:
+                self._attached[taken, key] = True
+
+    def finish(self) -> None:
+        """Write what was changed, if anything was, as the next revision."""
+        if not self.events:
+            return
+        tx = self.tx
+        revision = self.base + 1
+        for key, entry in self._latest.items():
+            if entry is None:
+                tx.delete(key_of(key))
+            else:
+                tx.put(key_of(key), entry.raw)
+        for event in self.events:
+            record = record_of(event.record)
+            value = self._values.get((revision, record.sub)) if record.value_bytes else None
+            if value is not None:
+                for piece, at in enumerate(piece_keys(record)):
+                    tx.put_fresh(at, value[piece * PIECE_BYTES : (piece + 1) * PIECE_BYTES])
+        for attachment, is_attached in self._attached.items():
+            if is_attached:
+                tx.put(LEASE_KEYS.key(*attachment), b"")
+            else:
+                tx.delete(LEASE_KEYS.key(*attachment))
+        for number, part in enumerate(divided(self.events)):
+            tx.put_fresh(CHANGES.key(revision, number), part.SerializeToString())
+        progress = read_progress(tx)
+        progress.revision = revision
+        tx.put(PROGRESS, progress.SerializeToString())

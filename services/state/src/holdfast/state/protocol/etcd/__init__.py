@@ -1,0 +1,1 @@
+"""etcd's v3 API as its JSON gateway speaks it."""

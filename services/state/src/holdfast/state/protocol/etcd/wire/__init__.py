@@ -1,0 +1,1 @@
+"""The JSON of etcd's gateway: requests in, answers out, without HTTP."""
