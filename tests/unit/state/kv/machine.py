@@ -1,0 +1,251 @@
+"""Random walks over the key space: what is asked, and of whom."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, NamedTuple, TypeVar, cast
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from holdfast.common.clock import FakeClock, SteadyClock
+from holdfast.state.layer.kv.operation import (
+    UNBOUNDED,
+    Compare,
+    CompareResult,
+    CompareTarget,
+    DeleteRangeRequest,
+    PutRequest,
+    RangeRequest,
+    SortOrder,
+    SortTarget,
+    TxnRequest,
+    WatchRequest,
+)
+from holdfast.state.layer.kv.service import KvService
+from holdfast.storage.port import Store
+from tests.unit.state.kv.model import KvModel
+from tests.unit.state.kv.world import World
+
+T = TypeVar("T")
+
+KEYS = [b"a", b"a\x00", b"ab", b"b", b"b/1", b"b/2", b"c", b"\xff", b"\xff\xff"]
+ENDS = [*KEYS, b"b0", UNBOUNDED]
+LEASES = [1, 2, 3]
+STRANGE_LEASE = 99
+NESTING_MAX = 2
+VALUES = [b"", b"1", b"2", b"10", b"\x00"]
+
+keys = st.sampled_from(KEYS)
+ends = st.sampled_from([b""] * len(ENDS) + ENDS)
+seldom = st.integers(0, 7).map(lambda number: number == 0)
+leases = st.sampled_from([0, 0, 0, 0, *LEASES, STRANGE_LEASE])
+revisions = st.sampled_from([0, 0, 0]) | st.integers(0, 30)
+bounds = st.sampled_from([0] * 6) | st.integers(0, 20)
+no_key = st.integers(0, 40).map(lambda number: number == 0)
+
+
+def _without_key(request: T, is_without: bool) -> T:
+    return cast(Any, request)._replace(key=b"") if is_without else request
+
+
+puts = st.builds(PutRequest, keys, st.sampled_from(VALUES), leases, st.booleans(), seldom, seldom)
+ranges = st.builds(
+    RangeRequest,
+    keys,
+    ends,
+    limit=st.integers(0, 3),
+    revision=revisions,
+    sort_order=st.sampled_from(SortOrder),
+    sort_target=st.sampled_from(SortTarget),
+    keys_only=seldom,
+    count_only=seldom,
+    min_mod_revision=bounds,
+    max_mod_revision=bounds,
+    min_create_revision=bounds,
+    max_create_revision=bounds,
+)
+deletes = st.builds(DeleteRangeRequest, keys, ends, st.booleans())
+
+
+plain = st.builds(_without_key, puts | ranges | deletes, no_key)
+
+
+@st.composite
+def compares(draw: st.DrawFn) -> Compare:
+    target = draw(st.sampled_from(CompareTarget))
+    is_value = target is CompareTarget.VALUE
+    operand: int | bytes = draw(st.sampled_from(VALUES)) if is_value else draw(st.integers(0, 12))
+    compare = Compare(draw(keys), draw(ends), draw(st.sampled_from(CompareResult)), target, operand)
+    return _without_key(compare, draw(no_key))
+
+
+@st.composite
+def transactions(draw: st.DrawFn, depth: int = 0) -> TxnRequest:
+    inner = plain if depth == NESTING_MAX else plain | transactions(depth + 1)
+    branches = st.lists(inner, max_size=3 - depth).map(tuple)
+    return TxnRequest(tuple(draw(st.lists(compares(), max_size=2))), draw(branches), draw(branches))
+
+
+watches = st.builds(
+    WatchRequest,
+    keys,
+    ends,
+    no_put=seldom,
+    no_delete=seldom,
+    prev_kv=st.booleans(),
+)
+
+
+class Place(NamedTuple):
+    """Where a walk happens: each opening finds what the one before left, if it `is_durable`."""
+
+    open: Callable[[], AbstractAsyncContextManager[Sequence[Store]]]
+    is_durable: bool
+
+
+@asynccontextmanager
+async def alone(opening: AbstractAsyncContextManager[Store]) -> AsyncIterator[Sequence[Store]]:
+    async with opening as store:
+        yield [store]
+
+
+class KvMachine(RuleBasedStateMachine):
+    def __init__(self, next_place: Callable[[], Place]) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.place = next_place()
+        self.clock = SteadyClock(FakeClock())
+        self.open(None)
+
+    def run(self, step: Awaitable[T]) -> T:
+        async def taken() -> T:
+            return await step
+
+        return self.runner.run(taken())
+
+    def open(self, model: KvModel | None) -> None:
+        self.stack = AsyncExitStack()
+        self.run(self._open(model))
+
+    async def _open(self, model: KvModel | None) -> None:
+        stores = await self.stack.enter_async_context(self.place.open())
+        services = [KvService(store, self.clock) for store in stores]
+        for service in services:
+            await self.stack.enter_async_context(service.running())
+        self.world = World(services, self.clock, model)
+        await self.world.begin()
+
+    def teardown(self) -> None:
+        try:
+            self.run(self.world.end())
+        finally:
+            self.run(self.stack.aclose())
+            self.runner.close()
+
+    # -- keys
+
+    @rule(request=plain)
+    def one_operation(self, request: Any) -> None:
+        self.run(self.world.do(request))
+
+    @rule(request=puts)
+    def a_put(self, request: PutRequest) -> None:
+        self.run(self.world.do(request))
+
+    @rule(request=transactions())
+    def a_transaction(self, request: TxnRequest) -> None:
+        self.run(self.world.do(request))
+
+    @rule(requests=st.lists(puts, min_size=2, max_size=5))
+    def puts_at_once(self, requests: list[PutRequest]) -> None:
+        self.run(self.world.put_together(requests))
+
+    @rule(data=st.data(), is_physical=st.booleans())
+    def a_compaction(self, data: st.DataObject, is_physical: bool) -> None:
+        """Also of what is compacted, or not there yet."""
+        revision = data.draw(st.integers(1, self.world.model.revision + 1))
+        self.run(self.world.compact(revision, physical=is_physical))
+
+    # -- leases
+
+    @rule(ttl_s=st.sampled_from([-5, 0, 1, 2, 5, 9_000_000_001]), lease_id=st.sampled_from([0, *LEASES]))
+    def a_grant(self, ttl_s: int, lease_id: int) -> None:
+        self.run(self.world.grant(ttl_s, lease_id))
+
+    @rule(lease_id=st.sampled_from([*LEASES, STRANGE_LEASE]))
+    def a_keepalive(self, lease_id: int) -> None:
+        self.run(self.world.keep_alive(lease_id))
+
+    @rule(lease_id=st.sampled_from([*LEASES, STRANGE_LEASE]))
+    def a_revocation(self, lease_id: int) -> None:
+        self.run(self.world.revoke(lease_id))
+
+    @rule(lease_id=st.sampled_from([*LEASES, STRANGE_LEASE]))
+    def a_look_at_leases(self, lease_id: int) -> None:
+        self.run(self.world.look_at_leases())
+        self.run(self.world.is_unknown(lease_id))
+
+    @rule(seconds=st.sampled_from([1, 2, 4]))
+    def time_passes(self, seconds: int) -> None:
+        self.run(self.world.pass_time(seconds))
+
+    # -- watches
+
+    @rule(request=watches, data=st.data())
+    def a_watch(self, request: WatchRequest, data: st.DataObject) -> None:
+        """From now on, or from a revision of the past or the future."""
+        model = self.world.model
+        starts = st.just(0) | st.integers(model.compacted + 1, model.revision + 3)
+        self.run(self.world.watch(request._replace(start_revision=data.draw(starts))))
+
+    @precondition(lambda self: self.world.model.compacted > 1)
+    @rule(request=watches, data=st.data())
+    def a_watch_of_what_is_gone(self, request: WatchRequest, data: st.DataObject) -> None:
+        start = data.draw(st.integers(1, self.world.model.compacted - 1))
+        self.run(self.world.watch_what_is_gone(request._replace(start_revision=start)))
+
+    @invariant()
+    def watches_tell_what_happened(self) -> None:
+        self.run(self.world.hear())
+
+    # -- restarts
+
+    @precondition(lambda self: self.place.is_durable)
+    @rule(seconds=st.sampled_from([0, 3, 10]))
+    def a_restart(self, seconds: int) -> None:
+        """Nothing is lost but the watches, and every lease has its whole time again."""
+        self.run(self.stack.aclose())
+        self.clock.raise_to(self.clock.now_s() + seconds)
+        model = self.world.model
+        for lease in model.leases.values():
+            lease.end_s = self.clock.now_s() + lease.granted_ttl_s
+        self.open(model)
+
+
+def walk(
+    next_place: Callable[[], Place],
+    examples: int,
+    *,
+    steps: int = 30,
+    phases: Sequence[Phase] = tuple(Phase),
+) -> None:
+    # Hypothesis takes any callable that makes a machine; its types know only of classes.
+    run_state_machine_as_test(
+        cast("type[KvMachine]", lambda: KvMachine(next_place)),
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+            phases=phases,
+            report_multiple_bugs=False,
+        ),
+    )
