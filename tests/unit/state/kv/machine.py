@@ -46,17 +46,30 @@ VALUES = [b"", b"1", b"2", b"10", b"\x00"]
 keys = st.sampled_from(KEYS)
 ends = st.sampled_from([b""] * len(ENDS) + ENDS)
 seldom = st.integers(0, 7).map(lambda number: number == 0)
-leases = st.sampled_from([0, 0, 0, 0, *LEASES, STRANGE_LEASE])
-revisions = st.sampled_from([0, 0, 0]) | st.integers(0, 30)
+leases = st.sampled_from([0] * 12 + [*LEASES, STRANGE_LEASE])
+revisions = st.sampled_from([0] * 12) | st.integers(0, 30)
 bounds = st.sampled_from([0] * 6) | st.integers(0, 20)
-no_key = st.integers(0, 40).map(lambda number: number == 0)
+hardly_ever = st.integers(0, 99).map(lambda number: number == 0)
 
 
 def _without_key(request: T, is_without: bool) -> T:
     return cast(Any, request)._replace(key=b"") if is_without else request
 
 
-puts = st.builds(PutRequest, keys, st.sampled_from(VALUES), leases, st.booleans(), seldom, seldom)
+keeps = st.sampled_from([(False, False)] * 8 + [(True, False), (False, True), (True, True)])
+"""Whether a put keeps the value, and whether it keeps the lease."""
+
+
+@st.composite
+def _puts(draw: st.DrawFn) -> PutRequest:
+    """Most of them make sense: one that keeps something brings none."""
+    keeps_value, keeps_lease = draw(keeps)
+    value = b"" if keeps_value and not draw(seldom) else draw(st.sampled_from(VALUES))
+    lease = 0 if keeps_lease and not draw(seldom) else draw(leases)
+    return PutRequest(draw(keys), value, lease, draw(st.booleans()), keeps_value, keeps_lease)
+
+
+puts = _puts()
 ranges = st.builds(
     RangeRequest,
     keys,
@@ -75,7 +88,7 @@ ranges = st.builds(
 deletes = st.builds(DeleteRangeRequest, keys, ends, st.booleans())
 
 
-plain = st.builds(_without_key, puts | ranges | deletes, no_key)
+plain = st.builds(_without_key, puts | ranges | deletes, hardly_ever)
 
 
 @st.composite
@@ -84,7 +97,7 @@ def compares(draw: st.DrawFn) -> Compare:
     is_value = target is CompareTarget.VALUE
     operand: int | bytes = draw(st.sampled_from(VALUES)) if is_value else draw(st.integers(0, 12))
     compare = Compare(draw(keys), draw(ends), draw(st.sampled_from(CompareResult)), target, operand)
-    return _without_key(compare, draw(no_key))
+    return _without_key(compare, draw(hardly_ever))
 
 
 @st.composite
@@ -147,8 +160,12 @@ class KvMachine(RuleBasedStateMachine):
         try:
             self.run(self.world.end())
         finally:
-            self.run(self.stack.aclose())
+            self.close()
             self.runner.close()
+
+    def close(self) -> None:
+        self.run(self.world.close())
+        self.run(self.stack.aclose())
 
     # -- keys
 
@@ -179,6 +196,14 @@ class KvMachine(RuleBasedStateMachine):
     @rule(ttl_s=st.sampled_from([-5, 0, 1, 2, 5, 9_000_000_001]), lease_id=st.sampled_from([0, *LEASES]))
     def a_grant(self, ttl_s: int, lease_id: int) -> None:
         self.run(self.world.grant(ttl_s, lease_id))
+
+    @rule(requests=st.lists(puts, min_size=1, max_size=3), ttl_s=st.integers(1, 5), data=st.data())
+    def puts_with_a_lease(self, requests: list[PutRequest], ttl_s: int, data: st.DataObject) -> None:
+        """One that is there."""
+        if not self.world.model.leases:
+            self.run(self.world.grant(ttl_s, LEASES[0]))
+        lease = data.draw(st.sampled_from(sorted(self.world.model.leases)))
+        self.run(self.world.put_together([request._replace(lease=lease) for request in requests]))
 
     @rule(lease_id=st.sampled_from([*LEASES, STRANGE_LEASE]))
     def a_keepalive(self, lease_id: int) -> None:
@@ -222,7 +247,7 @@ class KvMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0, 3, 10]))
     def a_restart(self, seconds: int) -> None:
         """Nothing is lost but the watches, and every lease has its whole time again."""
-        self.run(self.stack.aclose())
+        self.close()
         self.clock.raise_to(self.clock.now_s() + seconds)
         model = self.world.model
         for lease in model.leases.values():
@@ -235,8 +260,9 @@ def walk(
     examples: int,
     *,
     steps: int = 30,
-    phases: Sequence[Phase] = tuple(Phase),
+    phases: Sequence[Phase] = (Phase.explicit, Phase.reuse, Phase.generate),
 ) -> None:
+    """Without `Phase.shrink`: a walk that hangs does so in every attempt to shorten it."""
     # Hypothesis takes any callable that makes a machine; its types know only of classes.
     run_state_machine_as_test(
         cast("type[KvMachine]", lambda: KvMachine(next_place)),

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from holdfast.common.clock import SteadyClock
@@ -21,7 +20,7 @@ from holdfast.state.layer.kv.operation import (
     WatchRequest,
 )
 from holdfast.state.layer.kv.service import KvService
-from holdfast.state.layer.kv.watch import KvWatch, WatchCompacted
+from holdfast.state.layer.kv.watch import KvWatch, WatchBatch, WatchCompacted
 from tests.unit.state.kv.model import NESTED, KvModel, Refused, is_told_differently
 
 T = TypeVar("T")
@@ -34,15 +33,55 @@ WATCHES_MAX: Final = 4
 EVERYTHING: Final = WatchRequest(UNBOUNDED, UNBOUNDED, prev_kv=True)
 
 
-@dataclass
 class Watching:
-    """A watch, and how many events it has told."""
+    """A watch that is read without a break, and all that it told."""
 
-    watch: KvWatch
-    request: WatchRequest
-    start: int
-    told: list[Event] = field(default_factory=list)
-    last_revision: int = 0
+    def __init__(self, watch: KvWatch, request: WatchRequest, start: int) -> None:
+        self.request = request
+        self.start = start
+        self.told: list[Event] = []
+        self._watch = watch
+        self._last_revision = 0
+        self._batches = asyncio.Event()
+        self._reading = asyncio.ensure_future(self._read())
+
+    async def until(self, count: int, revision: int = 0) -> None:
+        """Return when so many events were told, and all up to a revision."""
+        async with asyncio.timeout(TIMEOUT_S):
+            while len(self.told) < count:
+                self._batches.clear()
+                await self._batches.wait()
+                self._check_reader()
+            while self._watch.told_revision < revision:
+                await asyncio.sleep(0)  # Of a revision without an event for this watch nobody is told.
+                self._check_reader()
+
+    async def close(self) -> None:
+        self._watch.close()
+        self._reading.cancel()
+        await asyncio.wait([self._reading])
+
+    def _check_reader(self) -> None:
+        if self._reading.done():
+            self._reading.result()
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                self._take(await self._watch.next())
+                self._batches.set()
+        finally:
+            self._batches.set()
+
+    def _take(self, batch: WatchBatch) -> None:
+        """All events of a revision come in one batch."""
+        revisions = [event.kv.mod_revision for event in batch.events]
+        assert revisions == sorted(revisions)
+        assert revisions[0] > self._last_revision
+        assert revisions[-1] <= batch.revision
+        self._last_revision = revisions[-1]
+        for event in batch.events:
+            self.told.append(event if self.request.prev_kv else event._replace(previous=None))
 
 
 class World:
@@ -178,23 +217,23 @@ class World:
                     await asyncio.sleep(0)  # Of the end of a lease without keys nobody is told.
 
     async def _lease_ends(self, over: set[int], keys: set[bytes]) -> None:
-        """The next revision deletes all keys of some of these leases, and nothing else."""
-        batch = await self.observer.watch.next()
-        for _, events in itertools.groupby(batch.events, lambda event: event.kv.mod_revision):
+        """The next revisions each delete all keys of some of these leases, and nothing else."""
+        known = len(self.observer.told)
+        await self.observer.until(known + 1)
+        for _, events in itertools.groupby(self.observer.told[known:], lambda event: event.kv.mod_revision):
             deleted = list(events)
             assert {event.kv.key for event in deleted} <= keys
             ended = {event.previous.lease for event in deleted if event.previous is not None}
             assert ended <= over
             self.model.end_leases(sorted(ended))
             assert _by_key(deleted) == _by_key(self.model.events[-1])
-            self.observer.told += self.model.events[-1]
             self.model.events[-1][:] = deleted  # In whichever order: others have to be told in the same one.
 
     # -- watches
 
     async def watch(self, request: WatchRequest) -> None:
         if len(self.watches) == WATCHES_MAX:
-            self.watches.pop(0).watch.close()
+            await self.watches.pop(0).close()
         self.watches.append(await self._watch(request, next(self._turns)))
 
     async def watch_what_is_gone(self, request: WatchRequest) -> None:
@@ -220,22 +259,8 @@ class World:
         """Each watch has been told all that it wants to hear of, and nothing else."""
         for watching in (self.observer, *self.watches):
             expected = self.model.watched(watching.request, watching.start)
-            async with asyncio.timeout(TIMEOUT_S):
-                while len(watching.told) < len(expected):
-                    await self._hear_batch(watching)
+            await watching.until(len(expected), self.model.revision)
             assert watching.told == expected, watching.request
-
-    async def _hear_batch(self, watching: Watching) -> None:
-        """All events of a revision come in one batch."""
-        batch = await watching.watch.next()
-        revisions = [event.kv.mod_revision for event in batch.events]
-        assert revisions == sorted(revisions)
-        if revisions:
-            assert revisions[0] > watching.last_revision
-            assert revisions[-1] <= batch.revision <= self.model.revision
-            watching.last_revision = revisions[-1]
-        for event in batch.events:
-            watching.told.append(event if watching.request.prev_kv else event._replace(previous=None))
 
     async def end(self) -> None:
         """A change of each key, so that a watch which told too much is found out."""
@@ -247,8 +272,10 @@ class World:
             await self.do(DeleteRangeRequest(UNBOUNDED, UNBOUNDED))
         await self.hear()
         await self.look_at_leases()
+
+    async def close(self) -> None:
         for watching in (self.observer, *self.watches):
-            watching.watch.close()
+            await watching.close()
 
 
 def _plain(result: Any) -> Any:
