@@ -22,14 +22,16 @@ COMPILERS: Final = ("cc", "gcc", "clang")
 FLAGS: Final = ("-O2", "-std=gnu11", "-Wall", "-Wextra")
 KINDS: Final = ("lock", "transaction", "read", "attachment", "queue", "query")
 LINES: Final = "lines"
-"""Locks over TCP, which the load in Python does not know."""
+"""Locks over TCP, which the load in Python does not know; nor does it know these."""
+KEYS: Final = ("update", "put", "range")
+"""An update under a lease that lasts, a put and a range of a key in etcd's way."""
 LOOPBACK: Final = ("127.0.0.1", "localhost")
 COMPILE_S_MAX: Final = 120
 
 
 def command(job: LoadJob, *, warm_up_s: float = WARM_UP_S) -> Sequence[str]:
     """The program that does this job, and its arguments; for `drive`."""
-    if find_compiler() is None or job.kind not in (*KINDS, LINES) or job.host not in LOOPBACK:
+    if find_compiler() is None or job.kind not in (*KINDS, *KEYS, LINES) or job.host not in LOOPBACK:
         return python_load(job)
     amounts = (
         "--clients",

@@ -5,8 +5,9 @@
  *
  * One thread, one epoll, loopback only. Each client does one operation after the other, so there are as many under
  * way as there are clients. It prints `begin` when it is warm and one line of JSON at the end, and does the same
- * operations with the same requests as `holdfast.cli.bench.load`, so that it can stand in for it. `lines` is its own:
- * a lock and its release in the three lines of dflockd's protocol, on a port that speaks it.
+ * operations with the same requests as `holdfast.cli.bench.load`, so that it can stand in for it. Its own are `lines`,
+ * a lock and its release in the three lines of dflockd's protocol, on a port that speaks it; `update`, one update under a
+ * lease that each client keeps; `put` and `range` of a key, as etcd's gateway takes them.
  *
  * An operation is a list of steps, each one request:
  *
@@ -46,8 +47,9 @@ enum {
     OPERATIONS_MAX = 20000000,
 };
 
-enum kind { LOCK, TRANSACTION, READ, ATTACHMENT, QUEUE, QUERY, LINES, KINDS };
-static const char *const KIND_NAMES[KINDS] = {"lock", "transaction", "read", "attachment", "queue", "query", "lines"};
+enum kind { LOCK, TRANSACTION, READ, ATTACHMENT, QUEUE, QUERY, UPDATE, PUT, RANGE, LINES, KINDS };
+static const char *const KIND_NAMES[KINDS] = {"lock",  "transaction", "read", "attachment", "queue",
+                                              "query", "update",      "put",  "range",      "lines"};
 
 /* What an acquire or a dequeue told, to be named in what follows. */
 struct claim {
@@ -95,6 +97,7 @@ static uint64_t requests;
 static uint64_t *latencies_ns;
 static size_t latencies, latencies_room;
 static char document[DOCUMENT_BYTES], attachment[DOCUMENT_BYTES], message[MESSAGE_BYTES];
+static char document_base64[DOCUMENT_BYTES * 4 / 3 + 8];
 static uint64_t started_ns; /* Wall clock: what is new in this run has a name that no run before it used. */
 
 __attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *format, ...)
@@ -182,6 +185,37 @@ static void put_read(struct client *client)
     put_request(client, target, JSON_TYPE, "", 0);
 }
 
+static void encode_base64(char *text, const char *data, size_t bytes)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t at = 0; at < bytes; at += 3) {
+        size_t left = bytes - at;
+        unsigned three = (unsigned)(uint8_t)data[at] << 16 | (left > 1 ? (unsigned)(uint8_t)data[at + 1] << 8 : 0u)
+                         | (left > 2 ? (unsigned)(uint8_t)data[at + 2] : 0u);
+        *text++ = digits[three >> 18];
+        *text++ = digits[three >> 12 & 63];
+        *text++ = left > 1 ? digits[three >> 6 & 63] : '=';
+        *text++ = left > 2 ? digits[three & 63] : '=';
+    }
+    *text = '\0';
+}
+
+/* What curl sends: no content type that means anything. */
+static void put_kv(struct client *client, const char *target, const char *members)
+{
+    char key[NAME_BYTES * 2], body[4096];
+    encode_base64(key, client->key, strlen(client->key));
+    int bytes = snprintf(body, sizeof body, "{\"key\":\"%s\"%s}", key, members);
+    put_request(client, target, "", body, (size_t)bytes);
+}
+
+static void put_put(struct client *client)
+{
+    char members[2048];
+    snprintf(members, sizeof members, ",\"value\":\"%s\"", document_base64);
+    put_kv(client, "/v3/kv/put", members);
+}
+
 static void put_query(struct client *client)
 {
     char body[256];
@@ -259,6 +293,10 @@ static void mint_txn_id(char *txn_id)
 
 static void choose_key(struct client *client)
 {
+    if (job.kind == UPDATE) {
+        snprintf(client->key, sizeof client->key, "bench-%llx-%d", (unsigned long long)(started_ns / 1000000u), client->number);
+        return;
+    }
     if (job.is_fresh_key) {
         snprintf(client->key, sizeof client->key, "bench-%llx-%d-%llu", (unsigned long long)(started_ns / 1000000u),
                  client->number, (unsigned long long)client->operations);
@@ -309,6 +347,22 @@ static bool next_request(struct client *client)
     case READ:
         if (step == 0)
             put_read(client);
+        return step == 0;
+    case UPDATE: /* The first operation of a client begins with its lease, which then lasts longer than the run. */
+        if (first->token == 0)
+            put_acquire(client, first, "", NULL);
+        else if (step == (client->operations == 1))
+            put_update(client, first);
+        else
+            return false;
+        return true;
+    case PUT:
+        if (step == 0)
+            put_put(client);
+        return step == 0;
+    case RANGE:
+        if (step == 0)
+            put_kv(client, "/v3/kv/range", "");
         return step == 0;
     case LINES:
         switch (step) {
@@ -374,6 +428,8 @@ static void take_answer(struct client *client, const char *body, size_t bytes)
         }
     } else if (job.kind == READ && bytes < DOCUMENT_BYTES) {
         fail("a document has %zu bytes: %.600s", bytes, body);
+    } else if (job.kind == RANGE && bytes < DOCUMENT_BYTES) {
+        fail("a value is not there, put it first: %.600s", body);
     } else if (job.kind == QUERY) {
         check_page(body);
     }
@@ -623,6 +679,7 @@ static void make_contents(void)
     memset(document, 'x', sizeof document);
     memcpy(document, head, sizeof head - 1);
     memcpy(document + sizeof document - 2, "\"}", 2);
+    encode_base64(document_base64, document, sizeof document);
     memset(message, 'x', sizeof message);
     for (size_t at = 0; at < sizeof attachment; at++)
         attachment[at] = (char)at;

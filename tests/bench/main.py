@@ -21,6 +21,7 @@ from tests.bench import (
     gateway_bench,
     growth_bench,
     http_bench,
+    keys_bench,
     large_bench,
     locks_bench,
     preparation,
@@ -118,6 +119,11 @@ def _locks(asked: argparse.Namespace) -> Section:
     return Section(report.locks_table(result), report.locks_targets(result), facts)
 
 
+def _keys(asked: argparse.Namespace) -> Section:
+    result = keys_bench.run()
+    return Section(report.keys_table(result), report.keys_targets(result))
+
+
 def _compaction(asked: argparse.Namespace) -> Section:
     compaction = compaction_bench.run()
     return Section(report.compaction_table(compaction), facts={"parser": compaction.parser})
@@ -133,6 +139,7 @@ PARTS: Final[Mapping[str, Callable[[argparse.Namespace], Section]]] = {
     "growth": _growth,
     "large": _large,
     "locks": _locks,
+    "keys": _keys,
     "compaction": _compaction,
 }
 """By the name of the place in the page that its tables take."""

@@ -108,6 +108,15 @@ A lock cycle on an encrypted store and on a plain one, two planes in turns under
 
 {encryption}
 
+## Keys in etcd's way
+
+Puts and ranges of keys with a kilobyte of content through `/v3`, on kept connections, beside an update of a document under a lease that
+lasts and a public read: one plane on disk, in turns, CPU of the server, medians of all rounds. A range of a key that was asked for
+before comes from memory, as a public read does. In the fan-out one connection puts a key again and again while so many others watch
+its prefix; the rate is of events delivered, all of them, and most of the CPU is the kernel's, which sends each to its socket.
+
+{keys}
+
 ## Growth
 
 A plane on a store of each size, in turns under the same load of {growth_clients} clients, with kept connections; operations go over

@@ -9,6 +9,7 @@ from tests.bench import (
     crowd_bench,
     encryption_bench,
     growth_bench,
+    keys_bench,
     large_bench,
     locks_bench,
 )
@@ -17,6 +18,12 @@ from tests.bench.frame_bench import Row as FrameRow
 from tests.bench.preparation import CLIENTS
 from tests.bench.store_bench import DISK, FULL_SPEED, POSTGRES, STEADY_PER_S, WRITERS, StoreResult
 
+KEYS_NAMES = {
+    "update": "an update of a document",
+    "put": "a put of a key",
+    "read": "a public read",
+    "range": "a range of one key",
+}
 RATIO_TO_RAW_MIN = 0.5
 SPEED_UP_MIN = 5.0
 STALL_P99_MS_MAX = 2.0
@@ -311,6 +318,37 @@ def locks_table(result: locks_bench.LocksResult) -> str:
         "p99 ms",
     )
     return table(head, cells)
+
+
+def keys_targets(result: keys_bench.Result) -> list[Target]:
+    return [
+        Target(
+            f"CPU of {KEYS_NAMES[row.kind]} to {KEYS_NAMES[keys_bench.YARDSTICKS[row.kind]]}, {row.connections} connections",
+            row.cpu_to_yardstick,
+            keys_bench.TO_YARDSTICK_MAX[row.kind],
+            False,
+        )
+        for row in result.rows
+        if row.kind in keys_bench.YARDSTICKS
+    ]
+
+
+def keys_table(result: keys_bench.Result) -> str:
+    cells = [
+        (
+            KEYS_NAMES[row.kind],
+            str(row.connections),
+            f"{row.rate:.0f}",
+            f"{row.cpu_us:.1f}",
+            f"{row.cpu_to_yardstick:.2f}" if row.kind in keys_bench.YARDSTICKS else "",
+        )
+        for row in result.rows
+    ]
+    fan_outs = [
+        (str(one.watchers), f"{one.events_per_s:.0f}", f"{one.cpu_us:.1f}") for one in result.fan_outs
+    ]
+    operations = table(("", "connections", "per second", "CPU µs", "to its yardstick"), cells)
+    return f"{operations}\n\n{table(('watchers', 'events per second', 'CPU µs per event'), fan_outs)}"
 
 
 def compaction_table(result: compaction_bench.Compaction) -> str:

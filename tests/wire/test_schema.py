@@ -27,6 +27,9 @@ WAITS: Final = {
 }
 """Beginnings of paths whose requests wait, for ever if nothing is said, and the member that says how long."""
 
+WAIT_FOR_OTHERS: Final = frozenset({"/v3/lock/lock", "/v3/election/campaign", "/v3/election/observe"})
+"""Paths whose requests wait for what another client does, and have no way to say how long."""
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[TestServer]:
@@ -38,7 +41,8 @@ def server() -> Iterator[TestServer]:
 def operations(server: TestServer) -> list[Operation]:
     told = httpx.get(f"{server.url}/openapi.json", trust_env=False, timeout=ANSWER_S).json()
     schema = schemathesis.openapi.from_dict(told)
-    return [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]
+    found = [each.ok() for each in schema.get_all_operations() if isinstance(each, Ok)]
+    return [operation for operation in found if operation.path not in WAIT_FOR_OTHERS]
 
 
 def send(session: requests.Session, server: TestServer, case: Case[Any]) -> requests.Response:
@@ -89,13 +93,19 @@ def fuzz(
     def check(case: Case[Any]) -> None:
         with send(session, server, case) as answer:
             status = answer.status_code
-            assert status < 500 or status in told, f"{status} to {case.as_curl_command()}"
+            is_told = status in told or (status == 500 and _is_etcds(answer))
+            assert status < 500 or is_told, f"{status} to {case.as_curl_command()}"
             if "Content-Length" in answer.headers:
                 assert answer.content is not None  # Read to its end, so that the connection is used again.
 
     with requests.Session() as session:
         session.trust_env = False
         check()
+
+
+def _is_etcds(answer: requests.Response) -> bool:
+    """etcd answers 500 to errors that it has no number of their own for, as its clients expect; a defect has another one."""
+    return answer.headers["content-type"] == "application/json" and answer.json().get("code") == 2
 
 
 def _taken(operation: Operation, fields: Mapping[str, str]) -> dict[str, str] | None:

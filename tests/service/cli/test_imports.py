@@ -60,7 +60,7 @@ def test_a_client_command_imports_nothing_of_a_server(no_settings: Path) -> None
     assert (_SERVER | _TLS | _FILES) & loaded == set()
 
 
-@pytest.mark.parametrize("words", [_GET, ("queue", "stats", "-q", "jobs")])
+@pytest.mark.parametrize("words", [_GET, ("queue", "stats", "-q", "jobs"), ("kv", "get", "a")])
 def test_a_command_that_blocks_imports_no_event_loop_and_nothing_that_draws(
     no_settings: Path, words: Sequence[str]
 ) -> None:

@@ -18,7 +18,7 @@ BIN: Final = Path(sys.executable).parent
 TIMEOUT_S: Final = 180
 SECRET: Final = "a secret of this test"
 _FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_PORT: Final = re.compile(r"(?<=:)(934[1-5]|6388)\b")
+_PORT: Final = re.compile(r"(?<=[:=])(934[1-5]|6388|2379)\b")
 _SERVE: Final = re.compile(
     r"(?:make serve(?: ARGS=\"(?P<flags>[^\"]*)\")?|holdfast serve (?P<rest>.*))", re.DOTALL
 )
@@ -53,7 +53,7 @@ class Reader:
         self.home = home
         self.work = home / "work"
         self.work.mkdir()
-        self.ports = {str(port): str(free_port()) for port in (*range(9341, 9346), 6388)}
+        self.ports = {str(port): str(free_port()) for port in (*range(9341, 9346), 6388, 2379)}
         self._postgres_url = postgres_url
         self._servers: dict[str, Server] = {}
         self._stack = ExitStack()
@@ -80,7 +80,7 @@ class Reader:
         if " store " in command:  # It must be there, and not be in use.
             self._serve()
             self._stop()
-        elif self.plane_url in here or re.search(r"\bholdfast (client|queue|locks?) ", command):
+        elif self.plane_url in here or re.search(r"\bholdfast (client|queue|locks?|kv) ", command):
             self._serve()
         words = [sys.executable, "-c", here] if block.language == "python" else ["sh", "-euc", here]
         done = subprocess.run(

@@ -30,6 +30,10 @@ from holdfast.client.errors import api_error
         (500, "internal_error", errors.ServerFailed),
         (502, "", errors.ServerFailed),
         (503, "node_passive", errors.Unavailable),
+        (400, "etcdserver: mvcc: required revision has been compacted", errors.Compacted),
+        (400, "etcdserver: mvcc: required revision is a future revision", errors.RequestRefused),
+        (404, "etcdserver: requested lease not found", errors.NotFound),
+        (412, "etcdserver: lease already exists", errors.AlreadyExists),
     ],
 )
 def test_each_code_has_its_family(status: int, code: str, family: type[errors.ApiError]) -> None:
@@ -49,6 +53,14 @@ def test_an_error_carries_what_the_answer_said() -> None:
     assert (error.current_version, error.current_etag) == (3, "abc")
     assert (error.correlation_id, error.qrf_state) == ("job-1", "engaged")
     assert str(error) == "etag_mismatch (differs)"
+
+
+def test_an_error_of_an_etcd_without_the_older_member_has_its_text() -> None:
+    body = json.dumps({"code": 5, "message": "etcdserver: requested lease not found"}).encode()
+
+    error = api_error(404, {}, body)
+
+    assert (type(error), str(error)) == (errors.NotFound, "etcdserver: requested lease not found")
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,14 @@ def _request(query: bytes = b"", body: bytes = b"") -> Request:
 
 @pytest.fixture(scope="module")
 def routes() -> list[Route]:
+    """Those at other prefixes of etcd's API are like those at its first one."""
     declared = declared_routers(GatewaySettings.isolated(store="mem://"))
-    return [route for router in declared for route in router.routes]
+    return [
+        route
+        for router in declared
+        for route in router.routes
+        if not route.path.startswith(("/v3alpha/", "/v3beta/"))
+    ]
 
 
 @pytest.fixture
@@ -43,6 +49,7 @@ def by_path(routes: list[Route]) -> dict[str, Route]:
         ("/v1/queue/dlq/list", Role.QUEUE),
         ("/v1/txn/decide", Role.TXN),
         ("/v1/tc/leader", Role.TXN),
+        ("/v3/kv/put", Role.STATE),
     ],
 )
 def test_a_path_belongs_to_one_service(by_path: dict[str, Route], path: str, service: Role) -> None:
@@ -90,6 +97,7 @@ def test_each_service_names_what_its_calls_are_about(routes: list[Route]) -> Non
         (Role.LEASES, "key"),
         (Role.LEASES, None),  # Signals are heard at every process.
         (Role.STATE, "key"),
+        (Role.STATE, None),  # Of etcd's keys no process has more in memory than another.
         (Role.QUEUE, "queue"),
         (Role.TXN, "txn_id"),
         (Role.TXN, None),
@@ -130,6 +138,23 @@ def test_all_that_may_be_sent_twice(routes: list[Route]) -> None:
         "/v1/queue/dlq/list",
         "/v1/queue/peek",
         "/v1/queue/stats",
+        "/v3/auth/authenticate",
+        "/v3/cluster/member/list",
+        "/v3/election/leader",
+        "/v3/election/observe",
+        "/v3/election/resign",
+        "/v3/kv/lease/leases",
+        "/v3/kv/lease/timetolive",
+        "/v3/kv/range",
+        "/v3/lease/keepalive",
+        "/v3/lease/leases",
+        "/v3/lease/timetolive",
+        "/v3/lock/unlock",
+        "/v3/maintenance/alarm",
+        "/v3/maintenance/defragment",
+        "/v3/maintenance/hash",
+        "/v3/maintenance/status",
+        "/v3/watch",
     }
 
 
@@ -148,6 +173,10 @@ def test_calls_that_wait_have_no_deadline_of_the_gateway(routes: list[Route]) ->
         "/v1/queue/subscribeWithState": Duration.ENDLESS,
         "/v1/queue/watch": Duration.ENDLESS,
         "/v1/signals": Duration.ENDLESS,
+        "/v3/election/campaign": Duration.WAITING,
+        "/v3/election/observe": Duration.ENDLESS,
+        "/v3/lock/lock": Duration.WAITING,
+        "/v3/watch": Duration.ENDLESS,
     }
 
 
@@ -188,7 +217,40 @@ def test_every_path_that_is_held_back_says_so(routes: list[Route]) -> None:
         "queue/ackBatch": (Group.ACK, Begins.NEVER),
         "queue/nack": (Group.ACK, Begins.NEVER),
         "queue/extend": (Group.ACK, Begins.NEVER),
+        "/v3/kv/range": (Group.QUERY, Begins.ALWAYS),
+        "/v3/kv/put": (Group.LOCK, Begins.ALWAYS),
+        "/v3/kv/deleterange": (Group.LOCK, Begins.ALWAYS),
+        "/v3/kv/txn": (Group.LOCK, Begins.ALWAYS),
+        "/v3/watch": (Group.QUERY, Begins.ALWAYS),
+        "/v3/lease/grant": (Group.LOCK, Begins.ALWAYS),
+        "/v3/lease/keepalive": (Group.LOCK, Begins.NEVER),
+        "/v3/lease/revoke": (Group.LOCK, Begins.NEVER),
+        "/v3/lease/timetolive": (Group.QUERY, Begins.ALWAYS),
+        "/v3/lease/leases": (Group.QUERY, Begins.ALWAYS),
+        "/v3/kv/lease/revoke": (Group.LOCK, Begins.NEVER),
+        "/v3/kv/lease/timetolive": (Group.QUERY, Begins.ALWAYS),
+        "/v3/kv/lease/leases": (Group.QUERY, Begins.ALWAYS),
+        "/v3/lock/lock": (Group.LOCK, Begins.ALWAYS),
+        "/v3/lock/unlock": (Group.LOCK, Begins.NEVER),
+        "/v3/election/campaign": (Group.LOCK, Begins.ALWAYS),
+        "/v3/election/proclaim": (Group.LOCK, Begins.NEVER),
+        "/v3/election/resign": (Group.LOCK, Begins.NEVER),
+        "/v3/election/leader": (Group.QUERY, Begins.ALWAYS),
+        "/v3/election/observe": (Group.QUERY, Begins.ALWAYS),
+        "/v3/maintenance/hash": (Group.QUERY, Begins.ALWAYS),
     }
+
+
+def test_every_prefix_of_the_etcd_api_has_the_same_routes() -> None:
+    found: dict[str, dict[tuple[str, str], object]] = {}
+    for router in declared_routers(GatewaySettings.isolated(store="mem://")):
+        for route in router.routes:
+            prefix, _, path = route.path[1:].partition("/")
+            for method in route.methods:
+                found.setdefault(prefix, {})[path, method] = route.traits, route.body_limit_bytes
+
+    assert found["v3"] == found["v3beta"] == found["v3alpha"]
+    assert {method for _, method in found["v3"]} == {"POST", "OPTIONS"}
 
 
 def test_endpoints_of_coordinators_ask_for_more_than_a_client(routes: list[Route]) -> None:

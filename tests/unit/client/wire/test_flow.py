@@ -63,6 +63,16 @@ def test_a_call_that_may_have_happened_is_marked_when_it_is_repeated() -> None:
     assert player.play(player.channel.send(CALL)).may_be_a_repeat
 
 
+def test_what_is_sent_once_goes_to_the_next_endpoint_only_if_it_reached_none() -> None:
+    player = Player([TransportFailed("down", is_sent=False), TransportFailed("cut", is_sent=True)], "a,b,c")
+    call = Call("POST", "/v3/kv/txn", is_sent_once=True)
+
+    with pytest.raises(TransportFailed, match="cut"):
+        player.play(player.channel.send(call))
+
+    assert len(player.sent) == 2
+
+
 def test_a_stream_that_was_begun_is_not_sent_to_the_next_endpoint() -> None:
     player = Player([TransportFailed("cut")], "a,b")
     call = Call("POST", "/v1/attachments", body=Body(iter([b"x"])))

@@ -1,14 +1,13 @@
 """`holdfast locks`: who holds which locks and semaphores, who listens to signals, and an end to a lock that is stuck."""
 
 import json
-from collections.abc import Callable
 from itertools import islice
 from typing import Annotated
 
 import typer
 
 from holdfast.cli.client.print import printable
-from holdfast.cli.client.target import SERVER, Target, takes
+from holdfast.cli.client.target import Target, takes_server
 from holdfast.cli.output import Output, OutputFormat, counted, failure, print_result
 from holdfast.cli.queue.print import table
 from holdfast.client import ChannelView, LockHolder, LockView
@@ -22,12 +21,6 @@ app = typer.Typer(
 )
 
 Key = Annotated[str, typer.Argument(metavar="KEY", help="Which key.", show_default=False)]
-_OPTIONS = {name: option for name, option in SERVER.items() if name != "namespace"}
-
-
-def takes_server() -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Locks have no namespaces."""
-    return takes("target", _OPTIONS, Target)
 
 
 @app.command(epilog="Example:  holdfast locks ls jobs/ --limit 20 --output json")

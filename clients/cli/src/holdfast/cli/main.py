@@ -36,6 +36,10 @@ _COMMANDS = {
         "holdfast.cli.locks",
         "Locks and semaphores of a running plane: who holds them, and freeing them.",
     ),
+    "kv": (
+        "holdfast.cli.kv.command",
+        "Keys of a running plane as etcd has them: put, get, del, txn, watch, lease, compact.",
+    ),
     "bench": (
         "holdfast.cli.bench.command",
         "Measure a plane on this machine, beside an empty request and the bare disk.",

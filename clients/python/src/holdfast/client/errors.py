@@ -7,7 +7,8 @@ ClientError
 │   └── TransportTimedOut
 ├── UnexpectedAnswer      an answer that the protocol does not know
 └── ApiError              an error answer
-    ├── RequestRefused    400, 405, 431: wrong input; 409 limit_mismatch: a semaphore with other slots
+    ├── RequestRefused    400, 405, 412, 431: wrong input; 409 limit_mismatch: a semaphore with other slots
+    │   └── Compacted     the history of the key space does not go back that far
     ├── LeaseLost         403: this lease or token does not hold the key (any more); 409: nor the message
     ├── Forbidden         403 otherwise
     ├── NotFound          404
@@ -93,6 +94,12 @@ class RequestRefused(ApiError):
     """The server does not take this input."""
 
 
+class Compacted(RequestRefused):
+    """This revision of the key space was forgotten. Of a watch `compact_revision` is the first one that is left."""
+
+    compact_revision: int = 0
+
+
 class LeaseLost(ApiError):
     """The lease is gone: expired, released, or taken over with a higher fencing token."""
 
@@ -155,6 +162,8 @@ _BY_CODE: Final[Mapping[str, type[ApiError]]] = {
     "txn_mismatch": TxnConflict,
     "txn_pending": TxnConflict,
     "txn_conflict": TxnConflict,
+    "etcdserver: mvcc: required revision has been compacted": Compacted,
+    "etcdserver: lease already exists": AlreadyExists,
 }
 _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
     401: Forbidden,
@@ -180,7 +189,7 @@ def error_among_many(envelope: Mapping[str, Any], headers: Mapping[str, str]) ->
 
 
 def _typed(status: int, headers: Mapping[str, str], envelope: Mapping[str, Any]) -> ApiError:
-    code = _text(envelope, "error")
+    code = _text(envelope, "error") or _text(envelope, "message")  # As etcd says it from 3.6 on.
     family = _BY_CODE.get(code) or _BY_STATUS.get(status)
     if family is None:
         family = ServerFailed if status >= 500 else RequestRefused
@@ -195,6 +204,11 @@ def _typed(status: int, headers: Mapping[str, str], envelope: Mapping[str, Any])
         leader_endpoint=_text(envelope, "leader_endpoint"),
         correlation_id=headers.get("x-correlation-id", ""),
     )
+
+
+def typed_error(status: int, code: str) -> ApiError:
+    """The typed error of a status and a code that stand within an answer."""
+    return _typed(status, {}, {"error": code})
 
 
 def error_of(code: str, detail: str) -> ApiError:

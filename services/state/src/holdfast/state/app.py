@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Final
 
 from fastapi import FastAPI
 
@@ -21,7 +22,13 @@ from holdfast.state.layer.document.retention import DocumentRetention
 from holdfast.state.layer.index.builder import IndexBuilder
 from holdfast.state.layer.namespace import NamespaceService
 from holdfast.state.layer.query.service import QueryService
-from holdfast.state.metrics import AttachmentMetrics, IndexMetrics, RetentionMetrics, show_published
+from holdfast.state.metrics import (
+    AttachmentMetrics,
+    IndexMetrics,
+    RetentionMetrics,
+    show_keys,
+    show_published,
+)
 from holdfast.state.protocol.etcd.identity import identity_of
 from holdfast.state.protocol.etcd.listener import LISTENER as ETCD_LISTENER
 from holdfast.state.protocol.etcd.routes import EtcdRoutes
@@ -34,6 +41,9 @@ from holdfast.state.settings import StateSettings
 from holdfast.txn.hosting import create_role_app
 from holdfast.txn.layers import Layers
 
+KEYS_SHARE: Final = 4
+"""One part in so many of the memory for answers is for keys, the others are for documents."""
+
 
 class StatePart:
     """What state adds to an app."""
@@ -43,8 +53,11 @@ class StatePart:
 
     def __init__(self, settings: PlaneSettings, drain: Drain, registry: Registry) -> None:
         self._settings = settings
+        self._registry = registry
         self._state = StateRoutes(settings)
-        self._published = PublishedCache[Ready](settings.state_cache_bytes)
+        self._published = PublishedCache[Ready](
+            settings.state_cache_bytes - settings.state_cache_bytes // KEYS_SHARE
+        )
         show_published(self._published, registry)
         self._attachments = AttachmentRoutes(settings, AttachmentMetrics(registry))
         self._index_metrics = IndexMetrics(registry)
@@ -80,8 +93,11 @@ class StatePart:
         index = IndexBuilder(store, state, self._index_metrics)
         identity = await identity_of(store, self._settings)
         keys = KeyQueues(store, clock, identity.member_id, defaults_of(self._settings))
-        self._etcd.serve(keys, identity)
-        async with index.running(), retention.running(), keys.running():
+        show_keys(keys, self._registry)
+        keys_cache = PublishedCache[bytes](self._settings.state_cache_bytes // KEYS_SHARE)
+        is_kept = keys_cache.bytes_max > 0 and store.keep_current(keys_cache)
+        etcd = self._etcd.running(keys, store, identity, keys_cache if is_kept else None)
+        async with index.running(), retention.running(), keys.running(), etcd:
             yield
 
 

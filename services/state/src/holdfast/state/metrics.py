@@ -1,9 +1,10 @@
-"""The metrics of published documents in memory, of attachments, retention, queries and the index behind them."""
+"""The metrics of published documents in memory, of keys, attachments, retention, queries and the index behind them."""
 
 from typing import Any
 
 from holdfast.common.telemetry.metrics import OperationMetrics, Registry
 from holdfast.state.layer.document.published import PublishedCache
+from holdfast.state.layer.kv.port import KeySpace
 
 
 class AttachmentMetrics:
@@ -49,6 +50,21 @@ def show_published(cache: PublishedCache[Any], registry: Registry) -> None:
         "Bytes that published documents take in memory.",
         unit="By",
         callback=lambda: cache.size_bytes,
+    )
+
+
+def show_keys(keys: KeySpace, registry: Registry) -> None:
+    """Who watches the key space, what ends by itself there, and how far it has come as this process knows."""
+    registry.gauge(
+        "holdfast.kv.watchers", "Watches of keys that are open.", callback=lambda: float(keys.watchers)
+    )
+    registry.gauge(
+        "holdfast.kv.leases", "Leases of keys that are not over.", callback=lambda: float(len(keys.leases))
+    )
+    registry.gauge(
+        "holdfast.kv.revision",
+        "The revision of the key space, as it was last read; 0 until then.",
+        callback=lambda: float(keys.last_revision),
     )
 
 

@@ -135,6 +135,11 @@ def takes_target(
     return takes("target", {**SERVER, **(_KEY if key else {}), **(_LEASE if lease else {})}, Target)
 
 
+def takes_server() -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """`takes_target` for what has no namespaces, as locks and the key space of etcd's API."""
+    return takes("target", {name: option for name, option in SERVER.items() if name != "namespace"}, Target)
+
+
 def takes(
     parameter: str, options: Mapping[str, Any], make: Callable[..., object]
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:

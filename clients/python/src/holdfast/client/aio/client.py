@@ -8,6 +8,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 from holdfast.client.aio.attachments import PublicAttachments
 from holdfast.client.aio.concurrency import Background, Pending, pending
 from holdfast.client.aio.for_update import run_handler
+from holdfast.client.aio.kv.kv import Kv
 from holdfast.client.aio.locks.methods import LockMethods
 from holdfast.client.aio.query import DocumentQuery, KeyQuery, Pages
 from holdfast.client.aio.queue.consumer import run_consumers
@@ -19,6 +20,7 @@ from holdfast.client.aio.stream import DocumentStream
 from holdfast.client.aio.transport import Transport
 from holdfast.client.environment import client_settings
 from holdfast.client.errors import ClientClosed, ClientError
+from holdfast.client.kv.calls import KvCalls
 from holdfast.client.options import SERVER_DEFAULT, ClientOptions
 from holdfast.client.query.namespace import FlushMode, IndexFlush, Namespace, NamespaceConfig
 from holdfast.client.query.search import Search, SelectorInput
@@ -60,6 +62,7 @@ class AsyncClient(LockMethods):
         )
         self._renewer = Renewer(self._transport, self._channel, self.options)
         self._open_locks(self._transport, self._channel, self.options, self._renewer)
+        self.kv = Kv(self._transport, KvCalls(self._channel, self.options))
         self._roster = Roster[Session]()
         self._giving_back = Background()
         self._is_closed = False

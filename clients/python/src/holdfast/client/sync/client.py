@@ -8,6 +8,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 
 from holdfast.client.environment import client_settings
 from holdfast.client.errors import ClientClosed, ClientError
+from holdfast.client.kv.calls import KvCalls
 from holdfast.client.options import SERVER_DEFAULT, ClientOptions
 from holdfast.client.query.namespace import FlushMode, IndexFlush, Namespace, NamespaceConfig
 from holdfast.client.query.search import Search, SelectorInput
@@ -23,6 +24,7 @@ from holdfast.client.session.roster import Roster
 from holdfast.client.sync.attachments import PublicAttachments
 from holdfast.client.sync.concurrency import Background, pending
 from holdfast.client.sync.for_update import run_handler
+from holdfast.client.sync.kv.kv import Kv
 from holdfast.client.sync.locks.methods import LockMethods
 from holdfast.client.sync.query import DocumentQuery, KeyQuery, Pages
 from holdfast.client.sync.queue.consumer import run_consumers
@@ -61,6 +63,7 @@ class Client(LockMethods):
         )
         self._renewer = Renewer(self._transport, self._channel, self.options)
         self._open_locks(self._transport, self._channel, self.options, self._renewer)
+        self.kv = Kv(self._transport, KvCalls(self._channel, self.options))
         self._roster = Roster[Session]()
         self._giving_back = Background()
         self._is_closed = False

@@ -39,6 +39,8 @@ class Call:
     """A 200 stays open for the caller to read."""
     is_idempotent: bool = False
     """May be sent again on a fresh connection when a pooled one turned out to be dead."""
+    is_sent_once: bool = False
+    """May not be sent again, not even to another endpoint, when an attempt may have reached a server."""
     on_connected: Callable[[Connected], None] | None = None
     """Told the socket of a call in the `stream` pool, so that a read that waits for ever can be ended."""
 

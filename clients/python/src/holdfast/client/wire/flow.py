@@ -72,6 +72,8 @@ class Channel:
             try:
                 answer = yield from self._exchange(call, endpoint, deadline_s)
             except TransportFailed as error:
+                if call.is_sent_once and error.is_sent:
+                    raise
                 # What may have reached one server must not look unsent because the next one was down.
                 if failure is None or error.is_sent or not failure.is_sent:
                     failure = error

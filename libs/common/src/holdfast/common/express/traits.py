@@ -114,6 +114,8 @@ class Traits:
     dialect: Dialect = LOCKD
     """How its errors look."""
     divide: Division | None = None
+    streams_lines: bool = False
+    """Each line of its stream is a chunk of its own, wherever it comes by: clients parse one chunk at a time."""
 
 
 class TraitChanges(TypedDict, total=False):
@@ -128,6 +130,7 @@ class TraitChanges(TypedDict, total=False):
     identify: Prove | None
     dialect: Dialect
     divide: Division | None
+    streams_lines: bool
 
 
 DEFAULT_TRAITS: Final = Traits()

@@ -1,7 +1,8 @@
 """The last seconds of a server: leases may still be used and released, new ones are refused."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from holdfast.common.clock import Clock, SystemClock
@@ -126,6 +127,7 @@ class Waits:
     def __init__(self, drain: Drain) -> None:
         self._drain = drain
         self._open: set[asyncio.Timeout] = set()
+        self._told: set[Callable[[], None]] = set()
         drain.at_begin(self._end)
 
     async def until_drain(self, awaited: Awaitable[Result]) -> Result:
@@ -142,7 +144,20 @@ class Waits:
         finally:
             self._open.discard(limit)
 
+    @contextmanager
+    def told(self, end: Callable[[], None]) -> Iterator[None]:
+        """Call `end` when the drain begins, or at once if it has; for what waits many times, and knows how to stop itself."""
+        if self._drain.is_draining:
+            end()
+        self._told.add(end)
+        try:
+            yield
+        finally:
+            self._told.discard(end)
+
     def _end(self) -> None:
+        for end in list(self._told):
+            end()
         now_s = asyncio.get_running_loop().time()
         for limit in self._open:
             limit.reschedule(now_s)

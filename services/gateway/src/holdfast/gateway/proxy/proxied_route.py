@@ -187,7 +187,7 @@ class ProxiedRoute:
             answer.status,
             self._passed_back(answer, request),
             answer.size_bytes,
-            chunks,
+            _whole_lines(chunks) if self._route.traits.streams_lines else chunks,
             answer.trailers,
             is_endless=self._is_endless,
         )
@@ -233,6 +233,25 @@ def passed_lines(headers: Sequence[Header], hidden: frozenset[bytes] = _NOT_PASS
 def _plain_lines(lines: bytes, hidden: frozenset[bytes] = _NOT_PASSED_ON) -> bytes:
     """The same for plain lines: most clients send the same ones again and again."""
     return passed_lines(parse_header_lines(lines), hidden)
+
+
+async def _whole_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The network joins and cuts chunks as it likes."""
+    pieces: list[bytes] = []
+    try:
+        async for chunk in chunks:
+            *lines, rest = chunk.split(b"\n")
+            for line in lines:
+                yield b"".join([*pieces, line, b"\n"])
+                pieces.clear()
+            if rest:
+                pieces.append(rest)
+        if pieces:
+            yield b"".join(pieces)
+    finally:
+        aclose = getattr(chunks, "aclose", None)
+        if aclose is not None:
+            await aclose()
 
 
 async def _no_chunks() -> AsyncIterator[bytes]:

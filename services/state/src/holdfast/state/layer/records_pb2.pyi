@@ -427,19 +427,23 @@ class KvProgress(_message.Message):
 
     REVISION_FIELD_NUMBER: _builtins.int
     COMPACTED_FIELD_NUMBER: _builtins.int
+    FORGOTTEN_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """Of the newest change; the first one gets 2, as in etcd."""
     compacted: _builtins.int
     """The oldest revision that can be read."""
+    forgotten: _builtins.int
+    """Before this one nothing is left in the log that nobody can read."""
     def __init__(
         self,
         *,
         revision: _builtins.int = ...,
         compacted: _builtins.int = ...,
+        forgotten: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compacted", b"compacted", "revision", b"revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compacted", b"compacted", "forgotten", b"forgotten", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -459,15 +463,14 @@ class KvRecord(_message.Message):
     VALUE_BYTES_FIELD_NUMBER: _builtins.int
     SUB_FIELD_NUMBER: _builtins.int
     value: _builtins.bytes
-    """Empty if value_bytes says that it lies in pieces."""
+    """Empty if value_bytes says that it lies in the log."""
     create_revision: _builtins.int
     mod_revision: _builtins.int
     version: _builtins.int
     lease: _builtins.int
     value_bytes: _builtins.int
-    """The value lies in ("kvvalue", mod_revision, sub, piece)."""
+    """Not 0: the value lies in ("kvlog", mod_revision, sub)."""
     sub: _builtins.int
-    """Which change of its revision wrote it; kept for large values only."""
     def __init__(
         self,
         *,
@@ -489,58 +492,40 @@ Global___KvRecord: _TypeAlias = KvRecord  # noqa: Y015
 
 @_typing.final
 class KvEvent(_message.Message):
-    """One key was put or deleted."""
+    """("kvlog", revision, sub): a key that was put or deleted, the sub-th of its revision."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     KEY_FIELD_NUMBER: _builtins.int
     RECORD_FIELD_NUMBER: _builtins.int
     PREVIOUS_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     record: _builtins.bytes
-    """A KvRecord; empty: it was deleted."""
+    """The KvRecord that was written; empty: the key was deleted."""
     previous: _builtins.bytes
-    """A KvRecord; empty: it was not there."""
+    """The KvRecord that was there before; empty: there was none."""
+    value: _builtins.bytes
+    """Of the record, if it has none itself. A very large one lies in ("kvvalue", revision, sub, piece)."""
+    count: _builtins.int
+    """In the first event of a revision: how many it has."""
     def __init__(
         self,
         *,
         key: _builtins.bytes = ...,
         record: _builtins.bytes = ...,
         previous: _builtins.bytes = ...,
+        value: _builtins.bytes = ...,
+        count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "previous", b"previous", "record", b"record"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "key", b"key", "previous", b"previous", "record", b"record", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___KvEvent: _TypeAlias = KvEvent  # noqa: Y015
-
-@_typing.final
-class KvChange(_message.Message):
-    """("kvlog", revision, part): what a revision of the key space changed, in parts that fit into a record."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    EVENTS_FIELD_NUMBER: _builtins.int
-    PARTS_FIELD_NUMBER: _builtins.int
-    parts: _builtins.int
-    """In the first part: how many there are."""
-    @_builtins.property
-    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___KvEvent]: ...
-    def __init__(
-        self,
-        *,
-        events: _abc.Iterable[Global___KvEvent] | None = ...,
-        parts: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "parts", b"parts"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___KvChange: _TypeAlias = KvChange  # noqa: Y015
 
 @_typing.final
 class KvLease(_message.Message):

@@ -15,6 +15,7 @@ from holdfast.client.wire.connection import mapped_errors
 from holdfast.client.wire.hang_up import Connected, hang_up, second_handle
 
 T = TypeVar("T")
+Piece = TypeVar("Piece")
 
 
 class LiveStream(Generic[T]):
@@ -83,7 +84,9 @@ class LiveStream(Generic[T]):
             finally:
                 self._let_go()
 
-    async def _events(self, answer: Answer, feed: Callable[[bytes], Iterable[T]]) -> AsyncGenerator[T, None]:
+    async def _events(
+        self, answer: Answer, feed: Callable[[bytes], Iterable[Piece]]
+    ) -> AsyncGenerator[Piece, None]:
         """What `feed` makes of the bytes of one answer, until it ends."""
         assert answer.response is not None, "the answer is open"
         assert answer.endpoint is not None, "an answer knows its endpoint"

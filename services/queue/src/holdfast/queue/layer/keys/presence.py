@@ -103,6 +103,9 @@ class ConsumerWatch:
             events = [translation.told_as(event, self.request.key) for event in events]
         return WatchBatch(batch.revision, events)
 
+    def end(self) -> None:
+        self._watch.end()
+
     def close(self) -> None:
         self._watch.close()
         while self.on_close:

@@ -72,6 +72,14 @@ class KeyQueues:
 
     # -- the key space
 
+    @property
+    def known_revision(self) -> int:
+        return self._kv.known_revision
+
+    @property
+    def last_revision(self) -> int:
+        return self._kv.last_revision
+
     async def revision(self) -> int:
         return await self._kv.revision()
 
@@ -94,9 +102,11 @@ class KeyQueues:
             self._reliabilities.pop(key.queue, None)
         return translation.told_put(result, request)
 
-    async def range(self, request: RangeRequest) -> RangeResult:
+    async def range(
+        self, request: RangeRequest, *, on_read: Callable[[RangeResult], None] | None = None
+    ) -> RangeResult:
         if not names.is_queue_key(request.key) and not names.is_queue_key(request.range_end):
-            return await self._kv.range(request)
+            return await self._kv.range(request, on_read=on_read)
         stored = translation.stored_range(request)
         self._consumers.touch(names.parsed(stored.key))
         return translation.told_range(await self._kv.range(stored), request)

@@ -1,26 +1,46 @@
-"""Removes what a compaction made unreadable: the log before it, and the large values that were replaced by then."""
+"""Removes from the log what a compaction made unreadable: changes before it, and the values that were replaced by then."""
 
+from functools import partial
 from typing import Final
 
-from holdfast.state.layer.kv.records import CHANGES, log_bounds, piece_keys, record_of
+from holdfast.state.layer.kv.records import (
+    PROGRESS,
+    event_of,
+    log_bounds,
+    read_progress,
+    record_of,
+    value_keys,
+)
+from holdfast.storage.keys import next_key
 from holdfast.storage.port import Store, Transaction
 
 STEP_RECORDS: Final = 200
 
 
 async def forget_log(store: Store, revision: int) -> None:
-    """Remove the log of all revisions before this one, in small commits."""
-    while await store.transact(lambda tx: forget_some(tx, revision)):
-        pass
+    """Remove what is before this revision, in small commits, from where it was done before."""
+    first = (await store.view(read_progress)).forgotten
+    start, end = log_bounds(first, revision - 1)
+    while start < end:
+        start = await store.transact(partial(forget_some, start=start, end=end))
+    await store.transact(partial(note_forgotten, revision=revision))
 
 
-def forget_some(tx: Transaction, revision: int) -> bool:
-    """One step of it; whether there may be more."""
-    records = tx.range(*log_bounds(0, revision - 1), limit=STEP_RECORDS)
-    for record in records:
-        for event in CHANGES.decode(record).events:
-            if event.previous:
-                for key in piece_keys(record_of(event.previous)):
-                    tx.delete(key)
-        tx.delete(record.key)
-    return len(records) == STEP_RECORDS
+def forget_some(tx: Transaction, start: bytes, end: bytes) -> bytes:
+    """One step of it; returns where the next one begins. A value that is not replaced stays where it is."""
+    records = tx.range(start, end, limit=STEP_RECORDS)
+    for log_record in records:
+        event = event_of(log_record.value)
+        if event.previous:
+            for key in value_keys(record_of(event.previous)):
+                tx.delete(key)
+        if not event.record or not record_of(event.record).value_bytes:
+            tx.delete(log_record.key)
+    return end if len(records) < STEP_RECORDS else next_key(records[-1].key)
+
+
+def note_forgotten(tx: Transaction, revision: int) -> None:
+    progress = read_progress(tx)
+    if progress.forgotten < revision:
+        progress.forgotten = revision
+        tx.put(PROGRESS, progress.SerializeToString())

@@ -11,6 +11,8 @@ from holdfast.storage.port import RANGE_LIMIT_MAX, Transaction, View
 
 TTL_S_MIN: Final = 1
 TTL_S_MAX: Final = 9_000_000_000
+REVOKED_KEYS_MAX: Final = 2_000
+"""In one revision."""
 
 
 def granted_ttl(ttl_s: int) -> int:
@@ -36,18 +38,22 @@ def renew(tx: Transaction, lease_id: int, now_ms: int) -> int:
     return lease.ttl_s
 
 
-def revoke(change: SpaceChange, lease_id: int) -> None:
-    """End it, and delete its keys."""
+def revoke(change: SpaceChange, lease_id: int) -> bool:
+    """End it and delete its keys. False: there are more of them than one revision carries, so it has to be done again."""
     if LEASES.get(change.tx, lease_id) is None:
         raise KvLeaseNotFound
-    for key in attached_keys(change.tx, lease_id):
+    keys = attached_keys(change.tx, lease_id, limit=REVOKED_KEYS_MAX + 1)
+    for key in keys[:REVOKED_KEYS_MAX]:
         entry = change.get(key)
         if entry is not None:
             change.delete(entry)
+    if len(keys) > REVOKED_KEYS_MAX:
+        return False
     LEASES.delete(change.tx, lease_id)
+    return True
 
 
-def attached_keys(view: View, lease_id: int) -> list[bytes]:
+def attached_keys(view: View, lease_id: int, *, limit: int | None = None) -> list[bytes]:
     found: list[bytes] = []
     start, end = LEASE_KEYS.bounds(lease_id)
     while True:
@@ -56,6 +62,6 @@ def attached_keys(view: View, lease_id: int) -> list[bytes]:
             key = unpack(record.key)[2]
             assert isinstance(key, bytes)
             found.append(key)
-        if len(page) < RANGE_LIMIT_MAX:
-            return found
+        if len(page) < RANGE_LIMIT_MAX or (limit is not None and len(found) >= limit):
+            return found[:limit]
         start = next_key(page[-1].key)

@@ -32,8 +32,8 @@ ID_ATTEMPTS_MAX: Final = 16
 
 _log = get_logger("state.kv.lessor")
 
-Write = Callable[[Callable[[SpaceChange], None]], Awaitable[int]]
-"""Runs an operation on the key space; returns the revision after it."""
+Write = Callable[[Callable[[SpaceChange], bool]], Awaitable[tuple[bool, int]]]
+"""Runs an operation on the key space; returns what it does, and the revision after it."""
 
 
 class KvLeases:
@@ -100,7 +100,9 @@ class KvLeases:
 
     async def revoke(self, lease_id: int) -> int:
         """End it now, and delete its keys; returns the revision after that."""
-        revision = await self._write(lambda change: lease_rules.revoke(change, lease_id))
+        is_over, revision = await self._write(lambda change: lease_rules.revoke(change, lease_id))
+        while not is_over:
+            is_over, revision = await self._write(lambda change: lease_rules.revoke(change, lease_id))
         self._forget(lease_id)
         return revision
 
@@ -170,7 +172,8 @@ class KvLeases:
 
     async def _expire(self, lease_id: int) -> None:
         try:
-            await self._write(lambda change: self._end_if_over(change, lease_id))
+            while not (await self._write(lambda change: self._end_if_over(change, lease_id)))[0]:
+                pass
         except KvLeaseNotFound:
             self._forget(lease_id)
         except HoldfastError as error:
@@ -180,12 +183,13 @@ class KvLeases:
             if lease_id not in self._expiries:
                 self._forget(lease_id)
 
-    def _end_if_over(self, change: SpaceChange, lease_id: int) -> None:
+    def _end_if_over(self, change: SpaceChange, lease_id: int) -> bool:
+        """Whether nothing is left to do."""
         lease = LEASES.get(change.tx, lease_id)
         if lease is not None and self._store.is_shared and lease.expires_at_ms > self._clock.last_ms:
             self._know(lease_id, lease.ttl_s, lease.expires_at_ms)  # Another process kept it alive.
-            return
-        lease_rules.revoke(change, lease_id)
+            return True
+        return lease_rules.revoke(change, lease_id)
 
 
 def _id_of(key: bytes) -> int:

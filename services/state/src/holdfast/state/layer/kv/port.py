@@ -1,5 +1,6 @@
 """The key space as protocols use it, with or without the rules of queues over its keys."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.state.layer.kv.lessor import KvLeases
@@ -28,7 +29,11 @@ class Watch(Protocol):
         """Up to here everything was told that the request wants to hear of."""
         ...
 
-    async def next(self) -> WatchBatch: ...
+    async def next(self) -> WatchBatch:
+        """What comes next; WatchEnded if it was told to end."""
+        ...
+
+    def end(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -41,11 +46,26 @@ class KeySpace(Protocol):
     @property
     def watchers(self) -> int: ...
 
+    @property
+    def known_revision(self) -> int:
+        """That of now, if it is at hand; else zero."""
+        ...
+
+    @property
+    def last_revision(self) -> int:
+        """The newest that this process has seen."""
+        ...
+
     async def revision(self) -> int: ...
 
     async def put(self, request: PutRequest) -> PutResult: ...
 
-    async def range(self, request: RangeRequest) -> RangeResult: ...
+    async def range(
+        self, request: RangeRequest, *, on_read: Callable[[RangeResult], None] | None = None
+    ) -> RangeResult:
+        """`on_read` is called while nothing changes, with what may be kept until the store says that it has changed; for a
+        request that has to be seen each time, not at all."""
+        ...
 
     async def delete_range(self, request: DeleteRangeRequest) -> DeleteRangeResult: ...
 

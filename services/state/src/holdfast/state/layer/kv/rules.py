@@ -25,6 +25,7 @@ from holdfast.state.layer.kv.operation import (
 )
 from holdfast.state.layer.kv.records import PROGRESS, Entry, read_progress
 from holdfast.state.layer.kv.space import Space, SpaceChange
+from holdfast.state.layer.records_pb2 import KvRecord
 from holdfast.storage.port import Transaction
 
 _SORTED_BY: Final[dict[SortTarget, Callable[[KeyValue], int | bytes]]] = {
@@ -75,17 +76,27 @@ def range_of(space: Space, request: RangeRequest) -> RangeResult:
     count = len(found)
     if request.count_only:
         return RangeResult(space.revision, [], False, count)
-    found = [entry for entry in found if _passes(entry, request)]
-    by_key = request.sort_target is SortTarget.KEY
-    if by_key and request.sort_order is not SortOrder.DESCEND:
+    if is_filtered(request):
+        found = [entry for entry in found if passes(entry.record, request)]
+    if is_in_key_order(request):
         cut = found[: request.limit] if request.limit > 0 else found
         kvs = [_shown(space, entry, request.keys_only) for entry in cut]
         return RangeResult(space.revision, kvs, len(cut) < len(found), count)
-    return _sorted(space, request, found, count)
+    kvs = [_shown(space, entry, request.keys_only and not is_by_value(request)) for entry in found]
+    kvs, is_cut = ordered(kvs, request)
+    return RangeResult(space.revision, kvs, is_cut, count)
 
 
-def _passes(entry: Entry, request: RangeRequest) -> bool:
-    record = entry.record
+def is_filtered(request: RangeRequest) -> bool:
+    return bool(
+        request.min_mod_revision
+        or request.max_mod_revision
+        or request.min_create_revision
+        or request.max_create_revision
+    )
+
+
+def passes(record: KvRecord, request: RangeRequest) -> bool:
     return (
         (not request.min_mod_revision or record.mod_revision >= request.min_mod_revision)
         and (not request.max_mod_revision or record.mod_revision <= request.max_mod_revision)
@@ -94,14 +105,22 @@ def _passes(entry: Entry, request: RangeRequest) -> bool:
     )
 
 
-def _sorted(space: Space, request: RangeRequest, found: list[Entry], count: int) -> RangeResult:
-    by_value = request.sort_target is SortTarget.VALUE
-    kvs = [_shown(space, entry, request.keys_only and not by_value) for entry in found]
-    kvs.sort(key=_SORTED_BY[request.sort_target], reverse=request.sort_order is SortOrder.DESCEND)
+def is_in_key_order(request: RangeRequest) -> bool:
+    """Whether the order of the keys is the one that is asked for."""
+    return request.sort_target is SortTarget.KEY and request.sort_order is not SortOrder.DESCEND
+
+
+def is_by_value(request: RangeRequest) -> bool:
+    return request.sort_target is SortTarget.VALUE
+
+
+def ordered(kvs: list[KeyValue], request: RangeRequest) -> tuple[list[KeyValue], bool]:
+    """In the order that is asked for and cut to the limit; whether any were cut off."""
+    kvs = sorted(kvs, key=_SORTED_BY[request.sort_target], reverse=request.sort_order is SortOrder.DESCEND)
     cut = kvs[: request.limit] if request.limit > 0 else kvs
     if request.keys_only:
         cut = [kv._replace(value=b"") for kv in cut]
-    return RangeResult(space.revision, cut, len(cut) < len(kvs), count)
+    return cut, len(cut) < len(kvs)
 
 
 def _shown(space: Space, entry: Entry, keys_only: bool) -> KeyValue:

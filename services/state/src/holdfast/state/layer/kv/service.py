@@ -1,7 +1,7 @@
 """The key space of one store: what clients of the etcd API do with it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Container, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
@@ -11,6 +11,7 @@ from holdfast.common.logging import get_logger
 from holdfast.state.layer.kv import rules, txn
 from holdfast.state.layer.kv.compaction import forget_log
 from holdfast.state.layer.kv.errors import KeyMissing, RevisionCompacted
+from holdfast.state.layer.kv.large_range import read_large
 from holdfast.state.layer.kv.lessor import KvLeases
 from holdfast.state.layer.kv.operation import (
     DeleteRangeRequest,
@@ -23,12 +24,12 @@ from holdfast.state.layer.kv.operation import (
     TxnResult,
     WatchRequest,
 )
-from holdfast.state.layer.kv.records import read_progress
+from holdfast.state.layer.kv.records import PROGRESS, ManyKeys, read_progress
 from holdfast.state.layer.kv.space import Space, SpaceChange
 from holdfast.state.layer.kv.watch import KvHub, KvWatch
 from holdfast.state.layer.kv.writer import Extension, KvWriter
 from holdfast.storage.hosting.trouble import warn_unless_told
-from holdfast.storage.port import Store
+from holdfast.storage.port import Store, View
 
 REVISIONS_KEPT: Final = 10_000
 COMPACT_EVERY: Final = 1_000
@@ -39,6 +40,29 @@ T = TypeVar("T")
 _log = get_logger("state.kv")
 
 
+class KnownProgress:
+    """The revision of the key space in memory, until a commit changes it; see `Store.keep_current`."""
+
+    kept: Container[bytes] = frozenset((PROGRESS,))
+
+    def __init__(self) -> None:
+        self.is_kept = True
+        self.revision = 0
+        self.last_revision = 0
+
+    def read(self, view: View) -> int:
+        revision = self.last_revision = read_progress(view).revision
+        if self.is_kept:
+            self.revision = revision
+        return revision
+
+    def forget(self, keys: Iterable[bytes]) -> None:
+        self.revision = 0
+
+    def forget_all(self) -> None:
+        self.revision = 0
+
+
 class KvService:
     """One for each process that serves the API; several may share a store."""
 
@@ -47,6 +71,9 @@ class KvService:
         self._writer = KvWriter(store, extension)
         self._hub = KvHub(store)
         self.leases = KvLeases(store, clock, self._revise)
+        self._progress = KnownProgress()
+        if not store.keep_current(self._progress):
+            self._progress.is_kept = False
         self._compaction: asyncio.Task[None] | None = None
         self._compacted = 0
 
@@ -67,23 +94,46 @@ class KvService:
                     self._compaction.cancel()
                     await asyncio.gather(self._compaction, return_exceptions=True)
 
+    @property
+    def known_revision(self) -> int:
+        """That of now, if it is at hand; else zero."""
+        return self._progress.revision
+
+    @property
+    def last_revision(self) -> int:
+        """The newest that this process has seen."""
+        return self._progress.last_revision
+
     async def revision(self) -> int:
-        return (await self._store.view(read_progress)).revision
+        return await self._store.view(self._progress.read)
 
     async def put(self, request: PutRequest, *, is_early: bool = False) -> PutResult:
         """With `is_early` it is answered before it is durable."""
         rules.check_put(request)
         run = self._writer.run_early if is_early else self._writer.run
         result = await run(lambda change: rules.put(change, request), request.key)
-        self._compact_in_time(result.revision)
+        self._revised(result.revision)
         return result
 
-    async def range(self, request: RangeRequest) -> RangeResult:
+    async def range(
+        self, request: RangeRequest, *, on_read: Callable[[RangeResult], None] | None = None
+    ) -> RangeResult:
+        """`on_read` is called while nothing changes, with what may be kept until the store says that it has changed."""
         key = request.key
         if not key:
             raise KeyMissing
         keys = () if request.range_end else (key,)
-        return await self._store.view(lambda view: rules.range_of(Space(view, *keys), request))
+
+        def look(view: View) -> RangeResult:
+            result = rules.range_of(Space(view, *keys, is_one_page=True), request)
+            if on_read is not None:
+                on_read(result)
+            return result
+
+        try:
+            return await self._store.view(look)
+        except ManyKeys:
+            return await read_large(self._store, request)
 
     async def delete_range(self, request: DeleteRangeRequest) -> DeleteRangeResult:
         if not request.key:
@@ -97,7 +147,7 @@ class KvService:
         if not txn.writes(request):
             return await self._store.view(lambda view: txn.read(Space(view, *keys), request))
         result = await self._writer.run(lambda change: txn.run(change, request), *keys)
-        self._compact_in_time(result.revision)
+        self._revised(result.revision)
         return result
 
     async def watch(self, request: WatchRequest) -> KvWatch:
@@ -110,33 +160,29 @@ class KvService:
         self._compacted = max(self._compacted, revision)
         if physical:
             await forget_log(self._store, revision)
-        else:
-            self._forget_later(revision)
+        elif self._compaction is None:
+            self._begin(forget_log(self._store, revision))
         return current
 
     async def run_with(self, extension: Extension, run: Callable[[SpaceChange], None]) -> None:
         """Run a rule of somebody else's over the key space, with these rules in place of those for what clients do."""
         await self._writer.run_with(extension, run)
 
-    async def _revise(self, run: Callable[[SpaceChange], None]) -> int:
+    async def _revise(self, run: Callable[[SpaceChange], bool]) -> tuple[bool, int]:
 
-        def revise(change: SpaceChange) -> int:
-            run(change)
-            return change.revision
+        def revise(change: SpaceChange) -> tuple[bool, int]:
+            return run(change), change.revision
 
         return await self._writer.run(revise)
 
     # -- inside
 
-    def _compact_in_time(self, revision: int) -> None:
+    def _revised(self, revision: int) -> None:
         """The history is kept for that many revisions, whoever needs it."""
+        self._progress.last_revision = max(self._progress.last_revision, revision)
         if revision - self._compacted >= REVISIONS_KEPT + COMPACT_EVERY and self._compaction is None:
             self._compacted = revision - REVISIONS_KEPT
             self._begin(self._compact(self._compacted))
-
-    def _forget_later(self, revision: int) -> None:
-        if self._compaction is None:
-            self._begin(forget_log(self._store, revision))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._compaction = asyncio.ensure_future(self._logged(work))

@@ -3,7 +3,6 @@
 from holdfast.state.layer.kv.errors import KvLeaseNotFound, RevisionCompacted, RevisionInFuture
 from holdfast.state.layer.kv.operation import KeyValue
 from holdfast.state.layer.kv.records import (
-    CHANGES,
     INLINE_BYTES_MAX,
     LEASE_KEYS,
     LEASES,
@@ -11,12 +10,13 @@ from holdfast.state.layer.kv.records import (
     PROGRESS,
     Entry,
     bounds_of,
-    divided,
     entries,
+    event_of,
     is_within,
     key_of,
     key_value,
     log_bounds,
+    log_key,
     piece_keys,
     read_progress,
     record_of,
@@ -29,12 +29,14 @@ from holdfast.storage.port import RANGE_LIMIT_MAX, Transaction, View
 class Space:
     """Reads, at the revision that the store has."""
 
-    def __init__(self, view: View, *keys: bytes) -> None:
-        """`keys` are read next: a remote store fetches them together with the revision."""
+    def __init__(self, view: View, *keys: bytes, is_one_page: bool = False) -> None:
+        """`keys` are read next: a remote store fetches them together with the revision. With `is_one_page`, ranges over more
+        keys than a page raise ManyKeys."""
         self._view = view
+        self._is_one_page = is_one_page
         if keys:
             view.prefetch(lambda: [PROGRESS, *map(key_of, keys)])
-        progress = read_progress(view)
+        self._progress = progress = read_progress(view)
         self.base = progress.revision
         self.compacted = progress.compacted
 
@@ -52,7 +54,7 @@ class Space:
         if not range_end:
             entry = self.get(key)
             return [] if entry is None else [entry]
-        return entries(self._view, *bounds_of(key, range_end))
+        return entries(self._view, *bounds_of(key, range_end), is_one_page=self._is_one_page)
 
     def find_at(self, key: bytes, range_end: bytes, revision: int) -> list[Entry]:
         """The same as of an earlier revision: what changed since is taken back."""
@@ -83,8 +85,7 @@ class Space:
         start, end = log_bounds(revision + 1)
         while True:
             page = self._view.range(start, end, limit=RANGE_LIMIT_MAX)
-            for record in page:
-                found += CHANGES.decode(record).events
+            found += [event_of(record.value) for record in page]
             if len(page) < RANGE_LIMIT_MAX:
                 return found
             start = page[-1].key + b"\0"
@@ -98,7 +99,7 @@ class SpaceChange(Space):
         self.tx = tx
         self.events: list[KvEvent] = []
         self._latest: dict[bytes, Entry | None] = {}
-        self._values: dict[tuple[int, int], bytes] = {}
+        self._values: dict[int, bytes] = {}
         self._attached: dict[tuple[int, bytes], bool] = {}
 
     @property
@@ -133,8 +134,10 @@ class SpaceChange(Space):
         return any(record.key not in gone for record in records)
 
     def value(self, entry: Entry) -> bytes:
-        own = self._values.get((entry.record.mod_revision, entry.record.sub))
-        return super().value(entry) if own is None else own
+        record = entry.record
+        if record.value_bytes and record.mod_revision > self.base:
+            return self._values[record.sub]
+        return super().value(entry)
 
     def put(self, key: bytes, value: bytes, lease: int, before: Entry | None) -> None:
         """Write a key of which `before` is what `get` said."""
@@ -153,7 +156,7 @@ class SpaceChange(Space):
             record.value = value
         else:
             record.value_bytes, record.sub = len(value), sub
-            self._values[revision, sub] = value
+            self._values[sub] = value
         raw = record.SerializeToString()
         self._change(key, Entry(key, record, raw), before)
 
@@ -187,19 +190,24 @@ class SpaceChange(Space):
                 tx.delete(key_of(key))
             else:
                 tx.put(key_of(key), entry.raw)
-        for event in self.events:
-            record = record_of(event.record)
-            value = self._values.get((revision, record.sub)) if record.value_bytes else None
-            if value is not None:
-                for piece, at in enumerate(piece_keys(record)):
-                    tx.put_fresh(at, value[piece * PIECE_BYTES : (piece + 1) * PIECE_BYTES])
         for attachment, is_attached in self._attached.items():
             if is_attached:
                 tx.put(LEASE_KEYS.key(*attachment), b"")
             else:
                 tx.delete(LEASE_KEYS.key(*attachment))
-        for number, part in enumerate(divided(self.events)):
-            tx.put_fresh(CHANGES.key(revision, number), part.SerializeToString())
-        progress = read_progress(tx)
+        self.events[0].count = len(self.events)
+        for sub, event in enumerate(self.events):
+            value = self._values.get(sub)
+            if value is not None:
+                self._put_value(event, value)
+            tx.put_fresh(log_key(revision, sub), event.SerializeToString())
+        progress = self._progress
         progress.revision = revision
         tx.put(PROGRESS, progress.SerializeToString())
+
+    def _put_value(self, event: KvEvent, value: bytes) -> None:
+        if len(value) <= PIECE_BYTES:
+            event.value = value
+            return
+        for piece, at in enumerate(piece_keys(record_of(event.record))):
+            self.tx.put_fresh(at, value[piece * PIECE_BYTES : (piece + 1) * PIECE_BYTES])

@@ -12,27 +12,29 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from holdfast.common.backoff import Backoff
+from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
 from holdfast.state.layer.kv.errors import RevisionCompacted
 from holdfast.state.layer.kv.operation import Event, KeyValue, WatchRequest
 from holdfast.state.layer.kv.records import (
-    CHANGES,
+    LOG,
+    event_of,
     is_within,
     key_value,
     log_bounds,
-    piece_keys,
     read_progress,
     record_of,
+    revision_of,
+    value_keys,
 )
 from holdfast.state.layer.records_pb2 import KvEvent, KvProgress, KvRecord
-from holdfast.storage import port
-from holdfast.storage.errors import StorageError
-from holdfast.storage.keys import unpack
-from holdfast.storage.port import Record, Store
+from holdfast.storage.keys import next_key
+from holdfast.storage.port import Record, Store, View
 
 LOG_RECORDS_PAGE: Final = 64
-"""More than one revision has parts, so a page has a whole one."""
-BUFFER_BYTES_MAX: Final = 4 << 20
+"""Each is one event, with at most half a megabyte."""
+BUFFER_BYTES_MAX: Final = 16 << 20
+"""Of changes that a watch has not told; all watches share what they have of them."""
 BUFFER_REVISIONS_MAX: Final = 4096
 
 _log = get_logger("state.kv.watch")
@@ -44,6 +46,10 @@ class WatchCompacted(RevisionCompacted):
     def __init__(self, compact_revision: int) -> None:
         super().__init__()
         self.compact_revision = compact_revision
+
+
+class WatchEnded(Exception):
+    """The watch was told to end; what it has not told yet is in the log."""
 
 
 class Change(NamedTuple):
@@ -73,6 +79,7 @@ class KvWatch:
         self._buffered_bytes = 0
         self._is_live = False
         self._is_closed = False
+        self._is_ended = False
         self._waiter: asyncio.Future[None] | None = None
 
     @property
@@ -82,7 +89,7 @@ class KvWatch:
 
     async def next(self) -> WatchBatch:
         """Wait for what comes next that the request wants to hear of."""
-        while True:
+        while not self._is_ended:
             if self._buffer:
                 change = self._take()
                 events = self._wanted(change.events)
@@ -94,6 +101,12 @@ class KvWatch:
                 batch = await self._catch_up()
                 if batch is not None:
                     return batch
+        raise WatchEnded
+
+    def end(self) -> None:
+        """Wake who waits for what comes next: nothing does."""
+        self._is_ended = True
+        self._wake()
 
     def close(self) -> None:
         if not self._is_closed:
@@ -228,8 +241,15 @@ class KvHub:
     async def history(self, first: int, *, with_previous: bool) -> tuple[list[Change], KvProgress]:
         """Whole revisions from this one on, and how far the key space is, both as of one moment."""
 
-        def look(view: port.View) -> tuple[list[Record], KvProgress]:
-            return view.range(*log_bounds(first), limit=LOG_RECORDS_PAGE), read_progress(view)
+        def look(view: View) -> tuple[list[Record], KvProgress]:
+            start, end = log_bounds(first)
+            records: list[Record] = []
+            while True:
+                page = view.range(start, end, limit=LOG_RECORDS_PAGE)
+                records += page
+                if len(page) < LOG_RECORDS_PAGE or _has_whole_revision(records):
+                    return records, read_progress(view)
+                start = next_key(page[-1].key)
 
         records, progress = await self._store.view(look)
         return await self._decoded(records, with_previous), progress
@@ -238,7 +258,7 @@ class KvHub:
         backoff = Backoff(None)
         while True:
             try:
-                async with self._store.watch(*CHANGES.bounds()) as watch:
+                async with self._store.watch(*LOG.bounds()) as watch:
                     progress = await self._store.view(read_progress)
                     self.revision = progress.revision
                     self._following.set()
@@ -246,8 +266,10 @@ class KvHub:
                     async for events in watch:
                         await self._told([event.record for event in events if event.record is not None])
                         backoff = Backoff(None)
-            except StorageError as error:
+            except HoldfastError as error:
                 _log.warn("kv.watch.interrupted", reason=error.detail)
+            except Exception as error:  # noqa: BLE001 - the edge of this task, which must go on
+                _log.error("kv.watch.failed", exception=error)
             self._following.clear()
             self._fall_back()
             await backoff.pause()
@@ -266,41 +288,45 @@ class KvHub:
                 watch.deliver(change)
 
     async def _decoded(self, records: list[Record], with_previous: bool) -> list[Change]:
-        """Whole revisions; one whose last part is not among the records is left out."""
+        """Whole revisions; one whose last event is not among the records is left out."""
         changes: list[Change] = []
-        found: list[KvEvent] = []
+        events: list[Event] = []
         missing = size = 0
         for record in records:
-            message = CHANGES.decode(record)
-            if message.parts:
-                found, missing, size = [], message.parts, 0
-            found += message.events
+            event = event_of(record.value)
+            revision = revision_of(record.key)
+            if event.count:
+                events, missing, size = [], event.count, 0
+            events.append(await self._event(event, revision, with_previous))
             missing -= 1
             size += len(record.value)
             if not missing:
-                revision = unpack(record.key)[1]
-                assert isinstance(revision, int)
-                events = [await self._event(event, revision, with_previous) for event in found]
                 changes.append(Change(revision, events, size))
         return changes
 
     async def _event(self, event: KvEvent, revision: int, with_previous: bool) -> Event:
         previous = None
         if event.previous and with_previous:
-            previous = await self._key_value(event.key, event.previous)
+            record = record_of(event.previous)
+            previous = key_value(event.key, record, await self._value(record))
         if not event.record:
             return Event(KeyValue(event.key, b"", 0, revision, 0), previous)
-        return Event(await self._key_value(event.key, event.record), previous)
+        record = record_of(event.record)
+        value = event.value or await self._value(record)
+        return Event(key_value(event.key, record, value), previous)
 
-    async def _key_value(self, key: bytes, raw: bytes) -> KeyValue:
-        record = record_of(raw)
-        value = await self._large(record) if record.value_bytes else record.value
-        return key_value(key, record, value)
-
-    async def _large(self, record: KvRecord) -> bytes:
-        keys = piece_keys(record)
-        pieces = await self._store.get_many(keys)
-        if len(pieces) < len(keys):
+    async def _value(self, record: KvRecord) -> bytes:
+        if not record.value_bytes:
+            return record.value
+        keys = value_keys(record)
+        found = await self._store.get_many(keys)
+        if len(found) < len(keys):
             progress = await self._store.view(read_progress)
             raise WatchCompacted(progress.compacted)
-        return b"".join([pieces[key].value for key in keys])
+        pieces = [found[key].value for key in keys[1:]]
+        return b"".join(pieces) or event_of(found[keys[0]].value).value
+
+
+def _has_whole_revision(records: list[Record]) -> bool:
+    """Whether the first one is complete."""
+    return event_of(records[0].value).count <= len(records)

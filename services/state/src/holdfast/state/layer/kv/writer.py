@@ -12,17 +12,19 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol, TypeVar
 
 from holdfast.common.background import background
+from holdfast.common.backoff import Backoff
 from holdfast.common.logging import get_logger
 from holdfast.state.layer.kv.errors import KvError, KvRequestTooLarge
 from holdfast.state.layer.kv.records import PROGRESS, key_of
 from holdfast.state.layer.kv.space import SpaceChange
-from holdfast.storage.errors import InvalidBatch
+from holdfast.storage.errors import InvalidBatch, StoreClosed, TransactionContended
 from holdfast.storage.port import Store, Transaction
 
 T = TypeVar("T")
 Run = Callable[[SpaceChange], T]
 
 TOGETHER_MAX: Final = 128
+CONTENDED_S_MAX: Final = 5.0
 
 _log = get_logger("state.kv.writer")
 
@@ -50,8 +52,12 @@ class KvWriter:
         if not self._store.is_shared:
             yield
             return
-        async with background(self._commit_queued(), name="kv.writer"):
-            yield
+        try:
+            async with background(self._commit_queued(), name="kv.writer"):
+                yield
+        finally:
+            for one in self._queue:
+                one.tell(StoreClosed("the process stops; send it to another one"))
 
     async def run(self, run: Run[T], *keys: bytes) -> T:
         return await self._run(run, keys, self._extension)
@@ -110,7 +116,7 @@ class KvWriter:
 
     async def _commit(self, together: "list[Waiting]") -> None:
         try:
-            outcomes = await self._store.transact(lambda tx: run_all(tx, together))
+            outcomes = await self._transact(together)
         except InvalidBatch as error:
             if len(together) > 1:
                 for one in together:
@@ -121,6 +127,17 @@ class KvWriter:
             outcomes = [error] * len(together)
         for one, outcome in zip(together, outcomes, strict=True):
             one.tell(outcome)
+
+    async def _transact(self, together: "list[Waiting]") -> list[object]:
+        """Other processes commit, too: what loses to them is tried again for some time."""
+        backoff = Backoff(CONTENDED_S_MAX)
+        while True:
+            try:
+                return await self._store.transact(lambda tx: run_all(tx, together))
+            except TransactionContended:
+                if backoff.is_over:
+                    raise
+            await backoff.pause()
 
 
 class Waiting:

@@ -49,7 +49,9 @@ class EtcdRouter:
                     handler,
                     errors=(KvInvalid, *errors),
                     summary=summary,
-                    request_example=example,
+                    request_content={
+                        "application/json": {**_schema_of(example), "examples": [dict(example)]}
+                    },
                     response_content={"application/json": {"type": "object"}},
                     body_limit_bytes=body_bytes_max,
                     is_parsed_by_handler=True,
@@ -57,12 +59,24 @@ class EtcdRouter:
                     admission=admission,
                     repeatable=ALL_METHODS if is_repeatable else READS,
                     duration=duration,
+                    streams_lines=duration is Duration.ENDLESS,
                 )
                 self.router.add(prefix + each, _preflight, methods=("OPTIONS",), is_documented=False)
 
 
 def answered(body: bytes) -> Answer:
     return RenderedAnswer(200, body, ANSWER_LINES)
+
+
+def _schema_of(example: object) -> dict[str, object]:
+    """What the documentation says of a body, as far as its example tells; other members are ignored or have their defaults."""
+    if isinstance(example, Mapping):
+        members: Mapping[str, object] = example
+        return {"type": "object", "properties": {name: _schema_of(value) for name, value in members.items()}}
+    if isinstance(example, list):
+        items: list[object] = example
+        return {"type": "array", "items": _schema_of(items[0])}
+    return {"type": "boolean" if isinstance(example, bool) else "string"}
 
 
 async def _preflight(request: Request, body: None) -> Answer:

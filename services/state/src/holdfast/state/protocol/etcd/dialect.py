@@ -9,7 +9,7 @@ from pydantic_core import to_json
 from holdfast.common.errors import BodyTooLarge, HoldfastError, MethodNotAllowed, PathNotFound
 from holdfast.common.express.message import Answer, Header, render_lines
 from holdfast.state.layer.kv.errors import KvRequestTooLarge, RevisionOutOfRange
-from holdfast.state.protocol.etcd.wire.errors import WrongTypeInStream
+from holdfast.state.protocol.etcd.wire.errors import UnknownError
 
 PREFIXES: Final = ("/v3", "/v3beta", "/v3alpha")
 """The same API under each: clients choose by the version that they believe the server to have."""
@@ -55,7 +55,7 @@ _CODES: Final = {
 }
 _CODES_OF_CLASSES: Final[tuple[tuple[type[HoldfastError], int], ...]] = (
     (RevisionOutOfRange, OUT_OF_RANGE),
-    (WrongTypeInStream, UNKNOWN),
+    (UnknownError, UNKNOWN),
 )
 _STATUSES: Final = {410: 400, 502: 503, 507: 429}
 """Where clients of etcd know another one for the same trouble."""

@@ -4,6 +4,7 @@ from holdfast.common.express.message import Answer, Request
 from holdfast.state.layer.kv.errors import KvForbidden, KvLeaseNotFound, RevisionOutOfRange
 from holdfast.state.layer.kv.port import KeySpace
 from holdfast.state.protocol.etcd.declarations import LOOKS, WRITES, EtcdRouter, answered
+from holdfast.state.protocol.etcd.warm import WarmRanges
 from holdfast.state.protocol.etcd.wire.answer import AnswerWriter
 from holdfast.state.protocol.etcd.wire.request import (
     compaction_request,
@@ -19,6 +20,7 @@ class KvRoutes:
 
     service: KeySpace
     answers: AnswerWriter
+    warm: WarmRanges | None = None
 
     def __init__(self) -> None:
         declared = EtcdRouter("kv")
@@ -69,7 +71,14 @@ class KvRoutes:
         self.router = declared.router
 
     async def range(self, request: Request, body: None) -> Answer:
-        return answered(self.answers.range(await self.service.range(range_request(request.body))))
+        asked, warm = request.body, self.warm
+        if warm is None:
+            result = await self.service.range(range_request(asked))
+            return answered(await self.answers.rendered_range(result))
+        answer = await warm.answer(asked)
+        if answer is None:
+            answer = await warm.read(range_request(asked), asked)
+        return answered(answer)
 
     async def put(self, request: Request, body: None) -> Answer:
         return answered(self.answers.put(await self.service.put(put_request(request.body))))

@@ -88,8 +88,9 @@ class LeaseRoutes:
 
     async def keep_alive(self, request: Request, body: None) -> Answer:
         """A stream in etcd; here an answer with one line for each request of the body, usually one."""
+        found = objects_of(request.body)
         try:
-            asked = [_LEASE.of(members).lease_id for members in objects_of(request.body)]
+            asked = [_LEASE.of(members).lease_id for members in found]
         except WrongType as error:
             raise WrongTypeInStream(error.detail) from error
         lines: list[bytes] = []

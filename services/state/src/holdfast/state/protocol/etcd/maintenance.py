@@ -1,5 +1,10 @@
 """HTTP in, what there is to say of the node, HTTP out: status, members, and what etcd's tools ask for."""
 
+import asyncio
+import os
+import resource
+from contextlib import suppress
+from pathlib import Path
 from zlib import crc32
 
 from pydantic_core import to_json
@@ -13,14 +18,17 @@ from holdfast.state.protocol.etcd.identity import Identity
 from holdfast.state.protocol.etcd.listener import SERVER_VERSION
 from holdfast.state.protocol.etcd.wire.answer import AnswerWriter
 from holdfast.state.protocol.etcd.wire.body import object_of
+from holdfast.storage.opening import disk_folder
+from holdfast.storage.port import Store
 
 
 class MaintenanceRoutes:
-    """`service`, `answers` and `identity` are set while the store is open."""
+    """The rest is set while the store is open."""
 
     service: KeySpace
     answers: AnswerWriter
     identity: Identity
+    store: Store
 
     def __init__(self) -> None:
         declared = EtcdRouter("maintenance")
@@ -71,21 +79,19 @@ class MaintenanceRoutes:
         self.router = declared.router
 
     async def status(self, request: Request, body: None) -> Answer:
-        """The log of the store is not told apart from its data, so the sizes of both are not told."""
         object_of(request.body)
         revision = await self.service.revision()
-        term = self.identity.raft_term
-        members = (
-            b',"version":"%b","leader":"%d","raftIndex":"%d","raftTerm":"%d","raftAppliedIndex":"%d"}'
-            % (
-                SERVER_VERSION.encode(),
-                self.identity.member_id,
-                revision,
-                term,
-                revision,
-            )
-        )
-        return answered(self.answers.begin(revision) + members)
+        size = await asyncio.to_thread(_size_bytes, self.store.url)
+        figures = {
+            "version": SERVER_VERSION,
+            "dbSize": str(size),
+            "leader": str(self.identity.member_id),
+            "raftIndex": str(revision),
+            "raftTerm": str(self.identity.raft_term),
+            "raftAppliedIndex": str(revision),
+            "dbSizeInUse": str(size),
+        }
+        return answered(b"%b,%b" % (self.answers.begin(revision), to_json(figures)[1:]))
 
     async def hash(self, request: Request, body: None) -> Answer:
         """Two key spaces with the same keys at the same revisions have the same one; it costs as much as a range of all keys."""
@@ -116,3 +122,15 @@ class MaintenanceRoutes:
     async def authenticate(self, request: Request, body: None) -> Answer:
         object_of(request.body)
         raise AuthenticationOff
+
+
+def _size_bytes(store_url: str) -> int:
+    """Of the files of a store on disk; any other has at least what the process takes to hold it."""
+    if not store_url.startswith("disk://"):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    size = 0
+    for folder, _, names in os.walk(disk_folder(store_url)):
+        for name in names:
+            with suppress(OSError):  # The store removes files when it likes.
+                size += os.lstat(Path(folder, name)).st_size
+    return size

@@ -12,7 +12,7 @@ from holdfast.common.express.traits import Duration
 from holdfast.common.serving.drain import Drain, Waits
 from holdfast.state.layer.kv.operation import UNBOUNDED, WatchRequest
 from holdfast.state.layer.kv.port import KeySpace, Watch
-from holdfast.state.layer.kv.watch import WatchCompacted
+from holdfast.state.layer.kv.watch import WatchCompacted, WatchEnded
 from holdfast.state.protocol.etcd.declarations import LOOKS, EtcdRouter
 from holdfast.state.protocol.etcd.dialect import ANSWER_HEADERS
 from holdfast.state.protocol.etcd.wire.answer import AnswerWriter
@@ -86,15 +86,20 @@ class WatchStream:
                     yield line
             if not any(isinstance(request, WatchRequest) for request in requests):
                 await self._waits.until_drain(asyncio.Event().wait())  # As etcd: it keeps the stream open.
-            while self._watches:
-                yield await self._waits.until_drain(self._first())
-        except Draining:
+            with self._waits.told(self._end):
+                while self._watches:
+                    yield await self._first()
+        except (Draining, WatchEnded):
             return
         finally:
             for task in self._tasks:
                 task.cancel()
             for watch in self._watches.values():
                 watch.close()
+
+    def _end(self) -> None:
+        for watch in self._watches.values():
+            watch.end()
 
     async def _told(self, request: StreamRequest) -> bytes:
         if isinstance(request, WatchRequest):
@@ -150,9 +155,11 @@ class WatchStream:
 
     async def _next(self, watch_id: int) -> bytes:
         watch = self._watches[watch_id]
-        wants_progress = watch.request.progress_notify
         try:
-            async with asyncio.timeout(PROGRESS_S if wants_progress else None):
+            if watch.request.progress_notify:
+                async with asyncio.timeout(PROGRESS_S):
+                    batch = await watch.next()
+            else:
                 batch = await watch.next()
         except TimeoutError:
             return self._answers.watch(watch.told_revision, watch_id)

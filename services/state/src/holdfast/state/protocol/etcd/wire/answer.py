@@ -1,7 +1,9 @@
 """Answers as the bytes of a body: etcd's order of members, defaults left out, numbers of 64 bits as texts."""
 
+import asyncio
 from binascii import b2a_base64
 from collections.abc import Sequence
+from typing import Final
 
 from holdfast.state.layer.kv.operation import (
     DeleteRangeResult,
@@ -14,6 +16,9 @@ from holdfast.state.layer.kv.operation import (
     TxnResult,
 )
 from holdfast.state.protocol.etcd.identity import Identity
+
+KVS_AT_ONCE: Final = 1000
+"""More are rendered in several turns of the loop."""
 
 
 def base64_of(data: bytes) -> bytes:
@@ -60,7 +65,23 @@ class AnswerWriter:
         return b"%b%b}" % (self.begin(result.revision), _put_members(result))
 
     def range(self, result: RangeResult) -> bytes:
-        return b"%b%b}" % (self.begin(result.revision), _range_members(result))
+        return self.begin(result.revision) + self.range_members(result)
+
+    async def rendered_range(self, result: RangeResult) -> bytes:
+        """The same; others go on while many keys are rendered."""
+        kvs = result.kvs
+        if len(kvs) <= KVS_AT_ONCE:
+            return self.range(result)
+        parts: list[bytes] = []
+        for first in range(0, len(kvs), KVS_AT_ONCE):
+            parts.append(b",".join([kv_json(kv) for kv in kvs[first : first + KVS_AT_ONCE]]))
+            await asyncio.sleep(0)
+        rest = _range_members(result._replace(kvs=[]))
+        return b'%b,"kvs":[%b]%b}' % (self.begin(result.revision), b",".join(parts), rest)
+
+    def range_members(self, result: RangeResult) -> bytes:
+        """What follows the header of such an answer, to its end."""
+        return _range_members(result) + b"}"
 
     def delete_range(self, result: DeleteRangeResult) -> bytes:
         return b"%b%b}" % (self.begin(result.revision), _delete_range_members(result))

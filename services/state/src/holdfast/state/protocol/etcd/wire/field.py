@@ -85,7 +85,7 @@ def enum_reader(members: type[Named], go_name: str) -> Callable[[Any], Named]:
 
 
 def list_reader(
-    read: Callable[[Any], Item], items_max: int, too_many: type[KvInvalid]
+    read: Callable[[Any], Item], items_max: int, too_many: Callable[[], KvInvalid]
 ) -> Callable[[Any], tuple[Item, ...]]:
     """Of items that `read` takes; as elsewhere null stands for what has no members."""
 
@@ -93,7 +93,7 @@ def list_reader(
         if type(value) is not list:
             raise wrong_type(value, "[]json.RawMessage")
         if len(value) > items_max:
-            raise too_many
+            raise too_many()
         return tuple([read({} if item is None else item) for item in value])
 
     return read_list

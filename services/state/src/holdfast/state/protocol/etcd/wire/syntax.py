@@ -12,6 +12,8 @@ _string = re.compile(rb'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+')
 _digits = re.compile(rb"[0-9]*").match
 _HEX_DIGITS: Final = frozenset(b"0123456789abcdefABCDEF")
 _DIGITS: Final = frozenset(b"0123456789")
+_BRACE: Final = ord("}")
+_CLOSERS: Final = {ord("{"): _BRACE, ord("["): ord("]")}
 _LITERALS: Final = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
 
 
@@ -30,60 +32,50 @@ def fault_of(text: bytes, error: Exception) -> str:
 
 
 def _scan(text: bytes) -> None:
-    """One value and nothing behind it; raises what is found wrong first."""
+    """One value and nothing behind it; raises what is found wrong first. No recursion: the text says how deep it nests."""
     closers = bytearray()
-    position = _value(text, _skip(text, 0), closers)
-    while closers:
-        position = _skip(text, position)
-        closer = closers[-1]
-        is_object = closer == ord("}")
+    position = _skip(text, 0)
+    while True:
+        if closers and closers[-1] == _BRACE:
+            position = _after_name(text, position)
         found = _at(text, position)
-        if found == closer:
-            closers.pop()
-            position += 1
-        elif found != ord(","):
-            raise _fault(found, "after object key:value pair" if is_object else "after array element")
-        elif is_object:
-            position = _member(text, _skip(text, position + 1), closers)
+        if found in _CLOSERS:
+            closers.append(_CLOSERS[found])
+            position = _skip(text, position + 1)
+            if _at(text, position) != closers[-1]:
+                continue
         else:
-            position = _value(text, _skip(text, position + 1), closers)
-    position = _skip(text, position)
+            position = _skip(text, _scalar(text, position, found))
+        position = _after_values(text, position, closers)
+        if not closers:
+            break
     if position < len(text):
         raise _fault(text[position], "after top-level value")
 
 
-def _value(text: bytes, position: int, closers: bytearray) -> int:
-    """Behind a value, or behind the beginning of one that holds others; its end is among the closers then."""
-    while True:
+def _after_values(text: bytes, position: int, closers: bytearray) -> int:
+    """Where the next value or member begins, behind the ends of all that end here."""
+    while closers:
         found = _at(text, position)
-        if found == ord("{"):
-            closers.append(ord("}"))
-            position = _skip(text, position + 1)
-            return position if _at(text, position) == ord("}") else _member(text, position, closers)
-        if found != ord("["):
-            return _scalar(text, position, found)
-        closers.append(ord("]"))
+        if found == ord(","):
+            return _skip(text, position + 1)
+        if found != closers[-1]:
+            is_object = closers[-1] == _BRACE
+            raise _fault(found, "after object key:value pair" if is_object else "after array element")
+        closers.pop()
         position = _skip(text, position + 1)
-        if _at(text, position) == ord("]"):
-            return position
+    return position
 
 
-def _member(text: bytes, position: int, closers: bytearray) -> int:
-    while True:
-        found = _at(text, position)
-        if found != ord('"'):
-            raise _fault(found, "looking for beginning of object key string")
-        position = _skip(text, _after_string(text, position))
-        found = _at(text, position)
-        if found != ord(":"):
-            raise _fault(found, "after object key")
-        position = _skip(text, position + 1)
-        if _at(text, position) != ord("{"):
-            return _value(text, position, closers)
-        closers.append(ord("}"))  # Not by recursion: the text says how deep it nests.
-        position = _skip(text, position + 1)
-        if _at(text, position) == ord("}"):
-            return position
+def _after_name(text: bytes, position: int) -> int:
+    found = _at(text, position)
+    if found != ord('"'):
+        raise _fault(found, "looking for beginning of object key string")
+    position = _skip(text, _after_string(text, position))
+    found = _at(text, position)
+    if found != ord(":"):
+        raise _fault(found, "after object key")
+    return _skip(text, position + 1)
 
 
 def _scalar(text: bytes, position: int, found: int) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from holdfast.state.layer.kv.errors import KvInvalid
@@ -49,10 +50,6 @@ class _Create(NamedTuple):
     fragment: bool = False
 
 
-class _TooManyFilters(KvInvalid):
-    text = "too many filters in watch request"
-
-
 _CREATE: Final = Message(
     _Create,
     {
@@ -61,7 +58,9 @@ _CREATE: Final = Message(
         "start_revision": read_int64,
         "progress_notify": read_bool,
         "filters": list_reader(
-            enum_reader(_Filter, "etcdserverpb.WatchCreateRequest_FilterType"), _FILTERS_MAX, _TooManyFilters
+            enum_reader(_Filter, "etcdserverpb.WatchCreateRequest_FilterType"),
+            _FILTERS_MAX,
+            partial(KvInvalid, "too many filters in watch request"),
         ),
         "prev_kv": read_bool,
         "watch_id": read_int64,
@@ -74,8 +73,9 @@ _PROGRESS: Final = Message(WatchProgress, {})
 
 def stream_requests(body: bytes) -> list[StreamRequest]:
     """In their order; a wrong type is a fault of the stream."""
+    found = objects_of(body)
     try:
-        requests = [_request_of(members) for members in objects_of(body)]
+        requests = [_request_of(members) for members in found]
     except WrongType as error:
         raise WrongTypeInStream(error.detail) from error
     if sum(isinstance(request, WatchRequest) for request in requests) > WATCHES_MAX:

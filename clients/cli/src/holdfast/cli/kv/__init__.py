@@ -1,0 +1,1 @@
+"""`holdfast kv`: keys of a running plane as etcd has them."""

@@ -1,0 +1,1 @@
+"""Keys as etcd has them: read, changed, watched, and put with leases."""

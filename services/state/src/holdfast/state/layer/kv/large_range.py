@@ -1,0 +1,130 @@
+"""A range of many keys, read page by page while everybody else goes on.
+
+What pages show is of several moments. The log says what changed since the first one: where a key changed, what was there before the
+first of its changes is what it was.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from holdfast.state.layer.kv import rules
+from holdfast.state.layer.kv.errors import RevisionCompacted, RevisionInFuture
+from holdfast.state.layer.kv.operation import KeyValue, RangeRequest, RangeResult
+from holdfast.state.layer.kv.records import (
+    bounds_of,
+    event_of,
+    is_within,
+    key_value,
+    log_bounds,
+    plain_key,
+    read_progress,
+    record_of,
+    value_of,
+)
+from holdfast.state.layer.records_pb2 import KvProgress
+from holdfast.storage.keys import next_key
+from holdfast.storage.port import Record, Store, View
+
+PAGE: Final = 1000
+ATTEMPTS_MAX: Final = 3
+"""A compaction may overtake the read."""
+
+Stored = tuple[bytes, bytes]
+"""A key and its record, as it is stored."""
+
+
+async def read_large(store: Store, request: RangeRequest) -> RangeResult:
+    for _ in range(ATTEMPTS_MAX - 1):
+        try:
+            return await _read(store, request)
+        except _Overtaken:
+            continue
+    return await _read(store, request)
+
+
+class _Overtaken(RevisionCompacted):
+    """The revision could be read when the read began."""
+
+
+async def _read(store: Store, request: RangeRequest) -> RangeResult:
+    progress = await store.view(read_progress)
+    revision = request.revision or progress.revision
+    if revision > progress.revision:
+        raise RevisionInFuture
+    if revision < progress.compacted:
+        raise RevisionCompacted
+    found = await _found(store, request)
+    earlier = await _changed_since(store, request, revision)
+    if earlier:
+        found.update(earlier)
+        found = {key: found[key] for key in sorted(found) if found[key]}
+    total = len(found)
+    if request.count_only:
+        return RangeResult(progress.revision, [], False, total)
+    if rules.is_filtered(request):
+        found = {key: raw for key, raw in found.items() if rules.passes(record_of(raw), request)}
+    if not rules.is_in_key_order(request):
+        kvs, is_cut = rules.ordered(await _key_values(store, request, found.items(), revision), request)
+        return RangeResult(progress.revision, kvs, is_cut, total)
+    shown = islice(found.items(), request.limit) if request.limit > 0 else found.items()
+    kvs = await _key_values(store, request, shown, revision)
+    return RangeResult(progress.revision, kvs, len(kvs) < len(found), total)
+
+
+async def _found(store: Store, request: RangeRequest) -> dict[bytes, bytes]:
+    """The stored record of each key, in the order of the keys."""
+    found: dict[bytes, bytes] = {}
+    start, end = bounds_of(request.key, request.range_end)
+    while end is None or start < end:
+        page = await store.range(start, end, limit=PAGE)
+        found.update([(plain_key(record.key), record.value) for record in page])
+        if len(page) < PAGE:
+            break
+        start = next_key(page[-1].key)
+        await asyncio.sleep(0)
+    return found
+
+
+async def _changed_since(store: Store, request: RangeRequest, revision: int) -> dict[bytes, bytes]:
+    """The record that each key had then which was changed since; empty: it was not there."""
+    start, end = log_bounds(revision + 1)
+    earlier: dict[bytes, bytes] = {}
+    while True:
+        records, progress = await store.view(partial(_log_page, start=start, end=end))
+        for record in records:
+            event = event_of(record.value)
+            if event.key not in earlier and is_within(event.key, request.key, request.range_end):
+                earlier[event.key] = event.previous
+        if len(records) < PAGE:
+            break
+        start = next_key(records[-1].key)
+        await asyncio.sleep(0)
+    if progress.compacted > revision:
+        raise _Overtaken
+    return earlier
+
+
+def _log_page(view: View, start: bytes, end: bytes) -> tuple[list[Record], KvProgress]:
+    return view.range(start, end, limit=PAGE), read_progress(view)
+
+
+async def _key_values(
+    store: Store, request: RangeRequest, found: Iterable[Stored], revision: int
+) -> list[KeyValue]:
+    kvs: list[KeyValue] = []
+    rest = iter(found)
+    has_values = not request.keys_only or rules.is_by_value(request)
+    while page := list(islice(rest, PAGE)):
+        kvs += await store.view(partial(_shown, page=page, revision=revision, has_values=has_values))
+        await asyncio.sleep(0)
+    return kvs
+
+
+def _shown(view: View, page: list[Stored], revision: int, has_values: bool) -> list[KeyValue]:
+    if read_progress(view).compacted > revision:
+        raise _Overtaken
+    records = [(key, record_of(raw)) for key, raw in page]
+    return [key_value(key, record, value_of(view, record) if has_values else b"") for key, record in records]

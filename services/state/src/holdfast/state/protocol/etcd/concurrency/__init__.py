@@ -1,0 +1,1 @@
+"""etcd's locks and elections: recipes over the key space that it runs for its clients."""
