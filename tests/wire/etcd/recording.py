@@ -4,6 +4,7 @@ Ids of the cluster, of nodes and of leases that the server chose are other ones 
 recorded one from then on; everything else has to be the same, the order of members included.
 """
 
+import base64
 import json
 import re
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ _SECTION: Final = re.compile(
 _REQUEST: Final = re.compile(r"(?P<method>[A-Z]+) (?P<path>\S+)(?: \((?P<header>[^:]+): (?P<value>[^)]+)\))?")
 _ANSWER: Final = re.compile(r"-> (?P<status>\d{3}) (?P<type>[^ ]+(?: charset=\S+)?)(?P<chunked> chunked)?")
 _HEADER: Final = re.compile(r"HDR\[(?:(?P<revision>\d+)|no revision)\]")
+_LOCK_KEY: Final = re.compile(rb"(.+/)[0-9a-f]{16}")
 _DECIMAL: Final = re.compile(r"[1-9]\d*")
 
 NODE_IDS: Final = {"cluster_id", "member_id", "raft_term", "leader", "raftTerm"}
@@ -101,10 +103,13 @@ class Comparison:
             assert _DECIMAL.fullmatch(live), (name, live)
             assert int(live) < 1 << 64
             self.learn(name, recorded, live, node=node if name in ("member_id", "leader") else 0)
-        elif name == "ID" and int(recorded) >= CHOSEN_MIN:
+        elif name in ("ID", "lease") and int(recorded) >= CHOSEN_MIN:
             assert _DECIMAL.fullmatch(live), (name, live)
             assert int(live) < 1 << 63
             self.learn("lease", recorded, live)
+        elif name == "key" and (found := _LOCK_KEY.fullmatch(base64.b64decode(recorded))):
+            assert re.fullmatch(re.escape(found[1]) + rb"[0-9a-f]+", base64.b64decode(live)), live
+            self.learn("key", recorded, live)
         else:
             assert live == recorded, name
 

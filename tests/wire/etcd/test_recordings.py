@@ -1,6 +1,7 @@
 """Every conversation that was recorded from etcd's JSON gateway, held with a plane in each of its shapes, in their order."""
 
 import asyncio
+import base64
 import json
 import re
 from collections.abc import AsyncIterator, Callable
@@ -34,15 +35,6 @@ FOLLOWING: Final[dict[str, list[tuple[str, dict[str, Any]]]]] = {
     ]
 }
 """What others change while a watch is on; each change is seen before the next one."""
-
-NOT_SERVED: Final[dict[str, list[tuple[str, dict[str, Any]]]]] = {
-    "E85": [
-        ("/v3/lease/grant", {"TTL": 60, "ID": 6879426421624451391}),
-        ("/v3/kv/put", {"key": "bGsvNWY3OGExZTFiNzVjYjEzZg==", "lease": 6879426421624451391}),
-    ],
-    "E87": [("/v3/kv/put", {"key": "ZWwvNWY3OGExZTFiNzVjYjE0Mw==", "value": "bWU="})],
-}
-"""Calls that the contract leaves open, of locks and elections. These calls change in their place what they would."""
 
 SENT_OTHERWISE: Final = {
     # With the revision of the expiry, so that a machine which stalls between the put and the watch changes nothing.
@@ -119,8 +111,6 @@ async def _hold(wire: EtcdWire, recorded: Recording) -> Reply | str:
 async def _hold_call(wire: EtcdWire, recorded: Recording) -> Reply:
     while True:
         reply = await wire.call(recorded.method, recorded.path, recorded.body, recorded.headers)
-        for path, members in NOT_SERVED.get(recorded.name, []):
-            await wire.post(path, **members)
         if recorded.name != "E83" or reply.status != 404:
             return reply
         # The machine stalled for longer than the lease of E82 lasts: that is granted again.
@@ -306,6 +296,21 @@ def _members(heard: Heard, reply: Reply) -> None:
             assert re.fullmatch(r"https?://[^/]+", url), url
 
 
+def _lock_key(heard: Heard, reply: Reply) -> None:
+    """The key ends in the id of its lease, in hexadecimal digits."""
+    (recorded,) = RECORDED["E86"].messages
+    heard.comparison.check(recorded, reply.members, node=reply.node)
+    (kv,) = reply.members["kvs"]
+    assert base64.b64decode(kv["key"]) == b"lk/%x" % int(kv["lease"])
+
+
+def _leader_key(heard: Heard, reply: Reply) -> None:
+    (recorded,) = RECORDED["E87"].messages
+    heard.comparison.check(recorded, reply.members, node=reply.node)
+    leader = reply.members["leader"]
+    assert base64.b64decode(leader["key"]) == b"el/%x" % int(leader["lease"])
+
+
 def _hash(heard: Heard, reply: Reply) -> None:
     """Of what is stored, which is another thing here."""
     assert reply.status == 200
@@ -325,7 +330,8 @@ OTHERWISE: Final[dict[str, Callable[[Heard, Reply], None]]] = {
     "E30": _old_prefix,
     "E66": _status,
     "E67": _members,
-    **dict.fromkeys(NOT_SERVED, _error(404, 5)),
+    "E86": _lock_key,
+    "E87": _leader_key,
     "E88": _hash,
     "E95": _error(500, 2),
 }
