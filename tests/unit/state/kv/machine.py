@@ -29,10 +29,10 @@ from holdfast.state.layer.kv.operation import (
     TxnRequest,
     WatchRequest,
 )
-from holdfast.state.layer.kv.service import KvService
+from holdfast.state.layer.kv.records import INLINE_BYTES_MAX
 from holdfast.storage.port import Store
 from tests.unit.state.kv.model import KvModel
-from tests.unit.state.kv.world import World
+from tests.unit.state.kv.world import World, world_over
 
 T = TypeVar("T")
 
@@ -41,7 +41,9 @@ ENDS = [*KEYS, b"b0", UNBOUNDED]
 LEASES = [1, 2, 3]
 STRANGE_LEASE = 99
 NESTING_MAX = 2
-VALUES = [b"", b"1", b"2", b"10", b"\x00"]
+EVERYTHING = RangeRequest(UNBOUNDED, UNBOUNDED)
+LARGE = [b"l" * (INLINE_BYTES_MAX + 1), b"m" * (INLINE_BYTES_MAX + 1)]
+VALUES = [b"", b"1", b"2", b"10", b"\x00", *LARGE]
 
 keys = st.sampled_from(KEYS)
 ends = st.sampled_from([b""] * len(ENDS) + ENDS)
@@ -103,14 +105,18 @@ def compares(draw: st.DrawFn) -> Compare:
 @st.composite
 def transactions(draw: st.DrawFn, depth: int = 0) -> TxnRequest:
     inner = plain if depth == NESTING_MAX else plain | transactions(depth + 1)
-    branches = st.lists(inner, max_size=3 - depth).map(tuple)
-    return TxnRequest(tuple(draw(st.lists(compares(), max_size=2))), draw(branches), draw(branches))
+    branches = st.lists(inner, max_size=3 - depth)
+    success, failure = draw(branches), draw(branches)
+    if depth == 0:  # What a transaction did, it sees.
+        success.append(EVERYTHING)
+        failure.append(EVERYTHING)
+    return TxnRequest(tuple(draw(st.lists(compares(), max_size=2))), tuple(success), tuple(failure))
 
 
 watches = st.builds(
     WatchRequest,
     keys,
-    ends,
+    ends | st.just(UNBOUNDED),
     no_put=seldom,
     no_delete=seldom,
     prev_kv=st.booleans(),
@@ -135,6 +141,7 @@ class KvMachine(RuleBasedStateMachine):
         super().__init__()
         self.runner = asyncio.Runner()
         self.place = next_place()
+        self.world: World
         self.clock = SteadyClock(FakeClock())
         self.open(None)
 
@@ -150,22 +157,14 @@ class KvMachine(RuleBasedStateMachine):
 
     async def _open(self, model: KvModel | None) -> None:
         stores = await self.stack.enter_async_context(self.place.open())
-        services = [KvService(store, self.clock) for store in stores]
-        for service in services:
-            await self.stack.enter_async_context(service.running())
-        self.world = World(services, self.clock, model)
-        await self.world.begin()
+        self.world = await self.stack.enter_async_context(world_over(stores, self.clock, model))
 
     def teardown(self) -> None:
         try:
             self.run(self.world.end())
         finally:
-            self.close()
+            self.run(self.stack.aclose())
             self.runner.close()
-
-    def close(self) -> None:
-        self.run(self.world.close())
-        self.run(self.stack.aclose())
 
     # -- keys
 
@@ -181,6 +180,10 @@ class KvMachine(RuleBasedStateMachine):
     def a_transaction(self, request: TxnRequest) -> None:
         self.run(self.world.do(request))
 
+    @rule(compare=compares())
+    def a_comparison(self, compare: Compare) -> None:
+        self.run(self.world.do(TxnRequest((compare,))))
+
     @rule(requests=st.lists(puts, min_size=2, max_size=5))
     def puts_at_once(self, requests: list[PutRequest]) -> None:
         self.run(self.world.put_together(requests))
@@ -193,7 +196,7 @@ class KvMachine(RuleBasedStateMachine):
 
     # -- leases
 
-    @rule(ttl_s=st.sampled_from([-5, 0, 1, 2, 5, 9_000_000_001]), lease_id=st.sampled_from([0, *LEASES]))
+    @rule(ttl_s=st.sampled_from([-5, 1, 2, 5, 30, 60, 9_000_000_001]), lease_id=st.sampled_from([0, *LEASES]))
     def a_grant(self, ttl_s: int, lease_id: int) -> None:
         self.run(self.world.grant(ttl_s, lease_id))
 
@@ -208,6 +211,7 @@ class KvMachine(RuleBasedStateMachine):
     @rule(lease_id=st.sampled_from([*LEASES, STRANGE_LEASE]))
     def a_keepalive(self, lease_id: int) -> None:
         self.run(self.world.keep_alive(lease_id))
+        self.run(self.world.look_at_leases())
 
     @rule(lease_id=st.sampled_from([*LEASES, STRANGE_LEASE]))
     def a_revocation(self, lease_id: int) -> None:
@@ -228,7 +232,10 @@ class KvMachine(RuleBasedStateMachine):
     def a_watch(self, request: WatchRequest, data: st.DataObject) -> None:
         """From now on, or from a revision of the past or the future."""
         model = self.world.model
-        starts = st.just(0) | st.integers(model.compacted + 1, model.revision + 3)
+        first = max(
+            model.compacted + request.prev_kv, 1
+        )  # Of what the last one of those was before, nothing is promised.
+        starts = st.just(0) | st.integers(first, model.revision + 3)
         self.run(self.world.watch(request._replace(start_revision=data.draw(starts))))
 
     @precondition(lambda self: self.world.model.compacted > 1)
@@ -247,7 +254,7 @@ class KvMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0, 3, 10]))
     def a_restart(self, seconds: int) -> None:
         """Nothing is lost but the watches, and every lease has its whole time again."""
-        self.close()
+        self.run(self.stack.aclose())
         self.clock.raise_to(self.clock.now_s() + seconds)
         model = self.world.model
         for lease in model.leases.values():

@@ -10,6 +10,10 @@ from holdfast.storage.memory import open_memory
 from holdfast.storage.options import StoreOptions
 from tests.conformance.backends import SMALL
 from tests.unit.state.kv.machine import Place, alone, walk
+from tests.unit.state.kv.play import play
+
+SEEDS = 8
+STEPS = 400
 
 
 def in_memory() -> Place:
@@ -28,7 +32,12 @@ def on_disk(folder: Path) -> Callable[[], Place]:
 
 
 def test_the_key_space_in_memory_is_that_of_the_model() -> None:
-    walk(in_memory, 60)
+    walk(in_memory, 30)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_random_steps_in_memory_agree_with_the_model(seed: int) -> None:
+    await play(in_memory().open, seed, STEPS)
 
 
 def test_the_key_space_on_disk_is_that_of_the_model_also_over_restarts(tmp_path: Path) -> None:

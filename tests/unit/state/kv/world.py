@@ -2,7 +2,8 @@
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from holdfast.common.clock import SteadyClock
@@ -21,6 +22,7 @@ from holdfast.state.layer.kv.operation import (
 )
 from holdfast.state.layer.kv.service import KvService
 from holdfast.state.layer.kv.watch import KvWatch, WatchBatch, WatchCompacted
+from holdfast.storage.port import Store
 from tests.unit.state.kv.model import NESTED, KvModel, Refused, is_told_differently
 
 T = TypeVar("T")
@@ -144,7 +146,7 @@ class World:
             return
         async with asyncio.timeout(TIMEOUT_S):
             live = await service(asked)
-        assert _plain(live) == _plain(expected), asked
+        assert _plain(live) == _plain(expected), f"{asked}: {live}, not {expected}"
 
     async def _is_refused(self, asking: Awaitable[Any], refused: Refused) -> None:
         try:
@@ -276,6 +278,21 @@ class World:
     async def close(self) -> None:
         for watching in (self.observer, *self.watches):
             await watching.close()
+
+
+@asynccontextmanager
+async def world_over(
+    stores: Sequence[Store], clock: SteadyClock, model: KvModel | None = None
+) -> AsyncIterator[World]:
+    """A service for each store; what the stores hold is what the model holds."""
+    async with AsyncExitStack() as stack:
+        services = [KvService(store, clock) for store in stores]
+        for service in services:
+            await stack.enter_async_context(service.running())
+        world = World(services, clock, model)
+        await world.begin()
+        stack.push_async_callback(world.close)
+        yield world
 
 
 def _plain(result: Any) -> Any:
