@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.storage.errors import Compacted, StoreClosed, WatcherTooSlow
+from holdfast.storage.errors import Compacted, FutureRevision, StoreClosed, WatcherTooSlow
 from holdfast.storage.port import Batch, Event, Store, Watch
 from tests.conformance.backends import SMALL, Backend
 
@@ -180,3 +180,47 @@ async def test_only_a_store_in_a_database_is_shared_with_other_processes(
     store: Store, backend: Backend
 ) -> None:
     assert store.is_shared == (backend.name == "postgres")
+
+
+async def test_pages_of_the_past_are_what_a_watch_tells_of_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.storage.watch.HISTORY_EVENTS_PAGE", 3)
+    start = await store.commit(Batch(puts={b"a": b"0"}))
+    for number in range(5):
+        await store.commit(Batch(puts={b"a": b"%d" % number, b"b": b"", b"x": b""}))
+    last = await store.commit(Batch(deletes={b"a"}))
+
+    told: list[Event] = []
+    revision, pages = start, 0
+    while revision < last:
+        page = await store.history(b"a", b"c", after=revision)
+        assert page.revision > revision
+        told += page.events
+        revision, pages = page.revision, pages + 1
+
+    async with store.watch(b"a", b"c", after=start, with_previous=True) as watch:
+        assert told == await take(watch, 11)
+    assert pages > 1
+    assert (revision, await store.history(b"a", b"c", after=last)) == (last, ([], last))
+
+
+async def test_the_past_has_two_ends(backend: Backend) -> None:
+    async with backend.open(replace(SMALL, history_revisions_max=10)) as store:
+        last = 0
+        for _ in range(30):
+            last = await store.commit(Batch(puts={b"a": b""}))
+        oldest = await store.compact()
+
+        with pytest.raises(Compacted) as compacted:
+            await store.history(b"", None, after=oldest - 1)
+        with pytest.raises(FutureRevision) as future:
+            await store.history(b"", None, after=last + 1)
+        page = await store.history(b"", None, after=oldest)
+
+    assert compacted.value.oldest_revision == oldest
+    assert future.value.newest_revision == last
+    assert ([event.revision for event in page.events], page.revision) == (
+        [*range(oldest + 1, last + 1)],
+        last,
+    )

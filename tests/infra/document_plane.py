@@ -20,7 +20,8 @@ class Plane:
     """The services of a plane, and the calls that most tests begin with."""
 
     def __init__(self, store: Store) -> None:
-        clock = SteadyClock(FakeClock())
+        self.time = FakeClock()
+        clock = SteadyClock(self.time)
         coordinator = Coordinator()
         self.store = store
         self.leases = LeaseService(store, coordinator, clock)
@@ -30,16 +31,18 @@ class Plane:
         coordinator.enlist(self.state)
         coordinator.enlist(self.leases)
 
-    async def acquire(self, member: Member, txn_id: str = "") -> Claim:
-        grant = await self.leases.acquire(AcquireParams(member, "worker", 30, 0.0, txn_id))
+    async def acquire(self, member: Member, txn_id: str = "", *, ttl_s: int = 30) -> Claim:
+        grant = await self.leases.acquire(AcquireParams(member, "worker", ttl_s, 0.0, txn_id))
         return Claim(grant.lease_id, grant.fencing_token, grant.txn_id)
 
     async def release(self, member: Member, claim: Claim, decision: Decision = Decision.COMMIT) -> None:
         await self.leases.release(member, claim, decision)
 
-    async def update(self, member: Member, claim: Claim, text: bytes) -> View:
+    async def update(
+        self, member: Member, claim: Claim, text: bytes, *, is_hidden: bool | None = None
+    ) -> View:
         content = await self.state.content_of(member, text)
-        return await self.state.update(member, claim, content, ANYTHING)
+        return await self.state.update(member, claim, content, ANYTHING, is_hidden=is_hidden)
 
     async def attach(self, member: Member, claim: Claim, name: str, content: bytes) -> Attached:
         return await self.attachments.put(

@@ -352,3 +352,28 @@ async def test_a_watch_that_comes_while_the_feed_reads_gets_previous_records(
     assert event.previous is None
     assert event_with_previous.previous is not None
     assert event_with_previous.previous.value == b"before"
+
+
+async def test_the_last_watch_may_end_while_changes_are_fetched(
+    postgres_url: str, writer: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No range is left to ask for then, where there was one; to ask for none is not to break the connection."""
+    async with open_postgres(postgres_url, NOTIFY_ONLY) as store:
+        follower: Any = store._follower
+        watch = store.watch(b"a", b"b")
+        fetch, asked = follower._page, list[object]()
+
+        async def ending(*arguments: object) -> object:
+            asked.append(arguments)
+            page = await fetch(*arguments)
+            await watch.aclose()
+            return page
+
+        monkeypatch.setattr(follower, "_page", ending)
+        revision = await writer.commit(Batch(puts={b"x": b""}))
+        follower._has_news.set()
+        async with asyncio.timeout(20):
+            while len(asked) < 2 or follower._hub.revision < revision:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    assert not [record for record in caplog.records if "away" in record.getMessage()]

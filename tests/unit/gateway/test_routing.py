@@ -97,7 +97,7 @@ def test_each_service_names_what_its_calls_are_about(routes: list[Route]) -> Non
         (Role.LEASES, "key"),
         (Role.LEASES, None),  # Signals are heard at every process.
         (Role.STATE, "key"),
-        (Role.STATE, None),  # Of etcd's keys no process has more in memory than another.
+        (Role.STATE, None),  # Of etcd's keys, and of watches, no process has more in memory than another.
         (Role.QUEUE, "queue"),
         (Role.TXN, "txn_id"),
         (Role.TXN, None),
@@ -173,6 +173,7 @@ def test_calls_that_wait_have_no_deadline_of_the_gateway(routes: list[Route]) ->
         "/v1/queue/subscribeWithState": Duration.ENDLESS,
         "/v1/queue/watch": Duration.ENDLESS,
         "/v1/signals": Duration.ENDLESS,
+        "/v1/watch": Duration.ENDLESS,
         "/v3/election/campaign": Duration.WAITING,
         "/v3/election/observe": Duration.ENDLESS,
         "/v3/lock/lock": Duration.WAITING,

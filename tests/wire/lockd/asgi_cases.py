@@ -68,4 +68,5 @@ ASGI_CASES: Final = {
     "POST /v1/txn/replay": "test_txn::test_a_decision_may_come_as_query_and_makes_a_record",
     "POST /v1/txn/rollback": "test_txn::test_the_first_decision_stands",
     "POST /v1/update": "test_txn::test_the_first_decision_stands",
+    "GET /v1/watch": "test_watch::test_documents_and_leases_are_told_as_they_change",
 }

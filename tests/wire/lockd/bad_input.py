@@ -37,6 +37,7 @@ MEMBERS: Final = (
     "key", "namespace", "owner", "ttl_seconds", "block_seconds", "if_not_exists", "txn_id", "lease_id", "rollback",
     "query_hidden", "mutations", "unknown",
 )  # fmt: skip
+WATCH_QUERY: Final = ("namespace", "prefix", "after", "format", "unknown")
 METHODS: Final = ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE", "BREW", "post")
 
 
@@ -202,3 +203,20 @@ class LockBadInput(BadInput):
             members.pop(rng.choice(list(members)))
         pairs = [f'"{name}":{value}' for name, value in members.items()]
         return ("{" + ",".join(pairs) + "}").encode("utf-8", "surrogatepass")
+
+
+class WatchBadInput(BadInput):
+    """A watch that is wrong, or right by accident."""
+
+    def _query(self) -> bytes:
+        rng = self._rng
+        names = rng.sample(WATCH_QUERY, rng.randint(0, 4))
+        return b"?" + b"&".join(name.encode() + b"=" + self._query_value() for name in names)
+
+    def _headers(self) -> list[tuple[bytes, bytes]]:
+        headers = super()._headers()
+        if self._rng.random() < 0.5:
+            headers.append((b"Last-Event-ID", self._rng.choice(ODD_NUMBERS).encode()))
+        if self._rng.random() < 0.3:
+            headers.append((b"Accept", b"application/x-ndjson"))
+        return headers

@@ -23,10 +23,17 @@ from tests.wire.lockd.asgi_cases import ASGI_CASES
 # What runs always; the rest of these ways is for `make test-all`. Through a gateway goes a waiting and a plain kind of
 # route, to two nodes what waits for leases and what streams; over plain ASGI one case for each route (`asgi_cases`).
 ALWAYS = {
-    "gateway": ["test_leases", "test_coordinators", "test_keepalive_batch", "test_locks", "test_signals"],
+    "gateway": [
+        "test_leases",
+        "test_coordinators",
+        "test_keepalive_batch",
+        "test_locks",
+        "test_signals",
+        "test_watch",
+    ],
     "asgi": ["test_queue_streams"],
-    "nodes": ["test_leases", "test_queue_streams", "test_queue_sending"],
-    "split": ["test_queue_sending"],
+    "nodes": ["test_leases", "test_queue_streams", "test_queue_sending", "test_watch"],
+    "split": ["test_queue_sending", "test_watch"],
     "replicas": ["test_queue_sending"],
     "disk": ["test_queue_sending"],
     "postgres": [],
@@ -97,6 +104,13 @@ class Wire:
     def stream(self, path: str, body: Any) -> AbstractAsyncContextManager[httpx.Response]:
         """An answer that goes on; leaving the block hangs up."""
         return self._client.stream("POST", path, json=body)
+
+    def opened(
+        self, path: str, headers: Mapping[str, str] | None = None, **query: object
+    ) -> AbstractAsyncContextManager[httpx.Response]:
+        """The same, of a GET."""
+        parameters = {name: str(value) for name, value in query.items()}
+        return self._client.stream("GET", path, headers=headers, params=parameters)
 
     async def talk(self, request: bytes, *, is_cut_off: bool = False) -> bytes:
         """Send these bytes, and hang up at once or read the answer to its end."""

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.system.leases.wire import IMPATIENT, WireClient, plane
-from tests.wire.lockd.bad_input import BadInput, BadRequest, LockBadInput
+from tests.wire.lockd.bad_input import BadInput, BadRequest, LockBadInput, WatchBadInput
 from tests.wire.lockd.conftest import split_wire
 from tests.wire.lockd.queue_bad_input import QueueBadInput
 
@@ -57,6 +57,8 @@ async def _answer(reader: asyncio.StreamReader) -> bytes:
         is_stream = b"\r\ncontent-type: text/event-stream\r\n" in answer
         if is_stream and (b"\ndata: " in answer or b"\n: " in answer):
             break
+        if b'{"type":"created"' in answer:  # The first line of a watch.
+            break
     return answer
 
 
@@ -83,6 +85,8 @@ def fault(request: BadRequest, answer: bytes) -> str | None:
 def _source_of(path: str) -> type[BadInput]:
     if path.startswith("/v1/queue/"):
         return QueueBadInput
+    if path == "/v1/watch":
+        return WatchBadInput
     return LockBadInput if path.startswith(("/v1/locks", "/v1/signals")) else BadInput
 
 

@@ -60,6 +60,7 @@ from holdfast.client.session.document import (
 )
 from holdfast.client.session.lease import Lease
 from holdfast.client.transaction import Participant, TxnView
+from holdfast.client.watch.view import WatchEvent, WatchEventType
 
 if TYPE_CHECKING:
     from holdfast.client.aio.client import AsyncClient
@@ -150,6 +151,8 @@ __all__ = [
     "TxnView",
     "Unavailable",
     "UnexpectedAnswer",
+    "WatchEvent",
+    "WatchEventType",
     "WriteResult",
 ]
 

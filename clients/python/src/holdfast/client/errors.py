@@ -8,7 +8,7 @@ ClientError
 ├── UnexpectedAnswer      an answer that the protocol does not know
 └── ApiError              an error answer
     ├── RequestRefused    400, 405, 412, 431: wrong input; 409 limit_mismatch: a semaphore with other slots
-    │   └── Compacted     the history of the key space does not go back that far
+    │   └── Compacted     410, or etcd's way to say it: the history does not go back that far
     ├── LeaseLost         403: this lease or token does not hold the key (any more); 409: nor the message
     ├── Forbidden         403 otherwise
     ├── NotFound          404
@@ -95,7 +95,8 @@ class RequestRefused(ApiError):
 
 
 class Compacted(RequestRefused):
-    """This revision of the key space was forgotten. Of a watch `compact_revision` is the first one that is left."""
+    """This revision, of the key space or of a watch, was forgotten. A watch that was open tells with `compact_revision` the
+    first one that is left."""
 
     compact_revision: int = 0
 
@@ -170,6 +171,7 @@ _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
     403: Forbidden,
     404: NotFound,
     409: CasMismatch,
+    410: Compacted,
     413: TooLarge,
     429: Throttled,
     503: Unavailable,

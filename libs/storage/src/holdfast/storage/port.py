@@ -70,6 +70,13 @@ class Event(NamedTuple):
     previous: Record | None = None
 
 
+class HistoryPage(NamedTuple):
+    """All events after the asked revision up to and including `revision`, in order, whole revisions."""
+
+    events: list[Event]
+    revision: int
+
+
 class RangeExpectation(NamedTuple):
     """No key in [start, end) was put or deleted after `revision`; with EMPTY, none exists."""
 
@@ -433,6 +440,15 @@ class Store(Protocol):
 
         Without a `demand`, there always is one. With `foreign_only` a shared store may leave out what this process itself
         committed: the caller knows of that.
+        """
+        ...
+
+    async def history(self, start: bytes, end: bytes | None, *, after: int) -> HistoryPage:
+        """One page of what was committed to [start, end) after this revision, with previous records. It may have no event;
+        at the revision of the store the past is over.
+
+        It costs a walk over all changes of the page, as a watch does that starts in the past. Raises Compacted below
+        `compacted_revision`, and FutureRevision above what the store has reached.
         """
         ...
 

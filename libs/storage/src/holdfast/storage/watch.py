@@ -10,21 +10,14 @@ Publishing only appends to bounded buffers: a watcher never holds up a commit.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import chain
-from typing import NamedTuple, Self
+from typing import Self
 
-from holdfast.storage.errors import StorageError, StoreClosed, WatcherTooSlow
+from holdfast.storage.errors import FutureRevision, StorageError, StoreClosed, WatcherTooSlow
 from holdfast.storage.keys import next_key
-from holdfast.storage.port import KEY_BYTES_MAX, Demand, Event
+from holdfast.storage.port import KEY_BYTES_MAX, Demand, Event, HistoryPage
 
 HISTORY_EVENTS_PAGE = 1000
 _END = b"\xff" * (KEY_BYTES_MAX + 1)  # Behind every key.
-
-
-class HistoryPage(NamedTuple):
-    """All events after the asked revision up to and including `revision`, in order, whole revisions."""
-
-    events: list[Event]
-    revision: int
 
 
 History = Callable[[int, int], Awaitable[HistoryPage]]
@@ -110,6 +103,14 @@ class WatchHub:
         elif after >= self.revision:
             self.attach(watch)
         return watch
+
+    async def past(self, start: bytes, end: bytes | None, after: int) -> HistoryPage:
+        """A page of the history, narrowed to a range."""
+        page = await self.history(after, HISTORY_EVENTS_PAGE)
+        if page.revision < after:
+            raise FutureRevision(after, page.revision)
+        events = [event for event in page.events if start <= event.key and (end is None or event.key < end)]
+        return HistoryPage(events, page.revision)
 
     def publish(self, revision: int, events: list[Event]) -> None:
         """Hand over the next revision. Every revision comes exactly once, in order, also one without events; those that no

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 from holdfast.common.express.router import ExpressRouter
 from holdfast.common.role import Role
-from holdfast.common.serving.drain import Drain
+from holdfast.common.serving.drain import Drain, Waits
 from holdfast.common.serving.listener import ListenerDeclaration
 from holdfast.common.settings import PlaneSettings
 from holdfast.common.telemetry.metrics import Registry
@@ -22,10 +22,12 @@ from holdfast.state.layer.document.retention import DocumentRetention
 from holdfast.state.layer.index.builder import IndexBuilder
 from holdfast.state.layer.namespace import NamespaceService
 from holdfast.state.layer.query.service import QueryService
+from holdfast.state.layer.watch.hub import EventHub
 from holdfast.state.metrics import (
     AttachmentMetrics,
     IndexMetrics,
     RetentionMetrics,
+    WatchMetrics,
     show_keys,
     show_published,
 )
@@ -37,6 +39,7 @@ from holdfast.state.protocol.lockd.documents import StateRoutes
 from holdfast.state.protocol.lockd.namespaces import NamespaceRoutes
 from holdfast.state.protocol.lockd.queries import QueryRoutes
 from holdfast.state.protocol.lockd.ready import Ready, ReadyAnswers
+from holdfast.state.protocol.lockd.watch import WatchRoutes
 from holdfast.state.settings import StateSettings
 from holdfast.txn.hosting import create_role_app
 from holdfast.txn.layers import Layers
@@ -64,6 +67,8 @@ class StatePart:
         self._retention_metrics = RetentionMetrics(registry)
         self._query = QueryRoutes(settings, self._index_metrics)
         self._namespaces = NamespaceRoutes(settings)
+        self._watch = WatchRoutes(settings, drain, Waits(drain))
+        self._watch_metrics = WatchMetrics(registry)
         self._etcd = EtcdRoutes(drain)
 
     @property
@@ -73,6 +78,7 @@ class StatePart:
             self._attachments.router,
             self._query.router,
             self._namespaces.router,
+            self._watch.router,
             *self._etcd.routers,
         )
 
@@ -97,7 +103,9 @@ class StatePart:
         keys_cache = PublishedCache[bytes](self._settings.state_cache_bytes // KEYS_SHARE)
         is_kept = keys_cache.bytes_max > 0 and store.keep_current(keys_cache)
         etcd = self._etcd.running(keys, store, identity, keys_cache if is_kept else None)
-        async with index.running(), retention.running(), keys.running(), etcd:
+        hub = self._watch.hub = EventHub(store)
+        self._watch_metrics.show(hub)
+        async with index.running(), retention.running(), keys.running(), etcd, hub.running():
             yield
 
 

@@ -1,10 +1,11 @@
-"""The metrics of published documents in memory, of keys, attachments, retention, queries and the index behind them."""
+"""The metrics of published documents in memory, of keys, attachments, retention, watches, queries and the index behind them."""
 
 from typing import Any
 
 from holdfast.common.telemetry.metrics import OperationMetrics, Registry
 from holdfast.state.layer.document.published import PublishedCache
 from holdfast.state.layer.kv.port import KeySpace
+from holdfast.state.layer.watch.hub import EventHub
 
 
 class AttachmentMetrics:
@@ -81,6 +82,26 @@ class RetentionMetrics:
             "Bytes of the documents and attachments that retention removed.",
             unit="By",
         ).labels()
+
+
+class WatchMetrics:
+    """Who watches, as of now. `show` is called when there is a hub: before that, nobody does."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._hub: EventHub | None = None
+        registry.gauge(
+            "holdfast.state.watchers",
+            "Open watches of documents and leases.",
+            callback=lambda: 0 if self._hub is None else len(self._hub),
+        )
+        registry.counter(
+            "holdfast.state.watch.fallbacks",
+            "Watches that were too slow for their buffer and went on from the history.",
+            callback=lambda: 0 if self._hub is None else self._hub.fallbacks,
+        )
+
+    def show(self, hub: EventHub) -> None:
+        self._hub = hub
 
 
 class IndexMetrics:

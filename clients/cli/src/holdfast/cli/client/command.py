@@ -11,7 +11,7 @@ from typing import IO, Annotated, Any
 import typer
 
 from holdfast.cli import namespace
-from holdfast.cli.client import attachments, mutation, query
+from holdfast.cli.client import attachments, mutation, query, watch
 from holdfast.cli.client.print import (
     LEASE_VARIABLES,
     export_lines,
@@ -45,7 +45,7 @@ app = typer.Typer(
     help="Work with a running plane. `acquire` exports what the other commands need; any option wins over it.",
     epilog='Example:  eval "$(holdfast client acquire --key orders)"; holdfast client get; holdfast client release',
 )
-for _part in (query, mutation, attachments, namespace, queue):
+for _part in (query, mutation, attachments, watch, namespace, queue):
     app.add_typer(_part.app)
 
 

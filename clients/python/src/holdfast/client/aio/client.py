@@ -18,6 +18,7 @@ from holdfast.client.aio.renewer import Renewer
 from holdfast.client.aio.session import Session
 from holdfast.client.aio.stream import DocumentStream
 from holdfast.client.aio.transport import Transport
+from holdfast.client.aio.watch import Watch
 from holdfast.client.environment import client_settings
 from holdfast.client.errors import ClientClosed, ClientError
 from holdfast.client.kv.calls import KvCalls
@@ -34,6 +35,7 @@ from holdfast.client.session.lease import TTL_S_DEFAULT, Lease
 from holdfast.client.session.reading import Reading
 from holdfast.client.session.roster import Roster
 from holdfast.client.transaction import Participant, Transactions, TxnState, TxnView
+from holdfast.client.watch.calls import WatchCalls
 from holdfast.client.wire.connection import ServerConnection
 from holdfast.client.wire.endpoint import Endpoint
 from holdfast.client.wire.flow import Channel
@@ -245,6 +247,24 @@ class AsyncClient(LockMethods):
         await run_consumers(
             consumers, lambda consumer: self.queue(consumer.queue, namespace=consumer.namespace), stop
         )
+
+    # Watches
+
+    def watch(self, prefix: str = "", *, namespace: str | None = None, after: int | None = None) -> Watch:
+        """`async with client.watch("orders/") as watch: async for event in watch`: documents that are published or go, leases
+        that are acquired, released or expire, of the keys that begin with `prefix`; renewals are not told.
+
+        With `after` it goes on behind the revision of an event that was dealt with; without it, it begins now.
+        """
+        self._check_open()
+        calls = WatchCalls(
+            self._channel,
+            namespace=namespace or self.options.namespace,
+            prefix=prefix,
+            after=after,
+            correlation_id=self._correlation_id,
+        )
+        return Watch(self._transport, calls)
 
     # Search
 

@@ -54,6 +54,10 @@ class Opening:
         at_least_s = problem.retry_after_s if isinstance(problem, ApiError) else None
         self._delay_s = _RECONNECT.delay_s(self._failures - 1, self._channel.chance, at_least_s)
 
+    def keep_trying(self) -> None:
+        """From now on any number of failures is accepted."""
+        self._retries = None
+
     def succeeded(self) -> None:
         """Something arrived."""
         self._failures = 0

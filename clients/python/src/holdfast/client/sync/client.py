@@ -34,7 +34,9 @@ from holdfast.client.sync.renewer import Renewer
 from holdfast.client.sync.session import Session
 from holdfast.client.sync.stream import DocumentStream
 from holdfast.client.sync.transport import Transport
+from holdfast.client.sync.watch import Watch
 from holdfast.client.transaction import Participant, Transactions, TxnState, TxnView
+from holdfast.client.watch.calls import WatchCalls
 from holdfast.client.wire.connection import ServerConnection
 from holdfast.client.wire.endpoint import Endpoint
 from holdfast.client.wire.flow import Channel
@@ -246,6 +248,24 @@ class Client(LockMethods):
         run_consumers(
             consumers, lambda consumer: self.queue(consumer.queue, namespace=consumer.namespace), stop
         )
+
+    # Watches
+
+    def watch(self, prefix: str = "", *, namespace: str | None = None, after: int | None = None) -> Watch:
+        """`with client.watch("orders/") as watch: for event in watch`: documents that are published or go, leases
+        that are acquired, released or expire, of the keys that begin with `prefix`; renewals are not told.
+
+        With `after` it goes on behind the revision of an event that was dealt with; without it, it begins now.
+        """
+        self._check_open()
+        calls = WatchCalls(
+            self._channel,
+            namespace=namespace or self.options.namespace,
+            prefix=prefix,
+            after=after,
+            correlation_id=self._correlation_id,
+        )
+        return Watch(self._transport, calls)
 
     # Search
 

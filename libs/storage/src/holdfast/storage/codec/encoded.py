@@ -36,6 +36,7 @@ from holdfast.storage.port import (
     Demand,
     Derived,
     Event,
+    HistoryPage,
     Record,
     Snapshot,
     SnapshotRecord,
@@ -276,6 +277,10 @@ class EncodedStore(TransactMixin):
             start, end, after=after, with_previous=with_previous, demand=demand, foreign_only=foreign_only
         )
         return EncodedWatch(inner, self._values)
+
+    async def history(self, start: bytes, end: bytes | None, *, after: int) -> HistoryPage:
+        page = await self._inner.history(start, end, after=after)
+        return HistoryPage([self._values.open_event(event) for event in page.events], page.revision)
 
     async def compact(self, revision: int | None = None) -> int:
         return await self._inner.compact(revision)

@@ -14,10 +14,20 @@ from holdfast.storage.local.past import LocalPast
 from holdfast.storage.local.pending import PendingBatch, PendingBatches
 from holdfast.storage.local.snapshot import LocalSnapshot
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import BlobStore, Bounds, Demand, Derived, Event, Record, Snapshot, View
+from holdfast.storage.port import (
+    BlobStore,
+    Bounds,
+    Demand,
+    Derived,
+    Event,
+    HistoryPage,
+    Record,
+    Snapshot,
+    View,
+)
 from holdfast.storage.store_clock import StoreClock
 from holdfast.storage.transact import Source, TransactMixin, check_range_limit
-from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
+from holdfast.storage.watch import HubWatch, WatchHub
 
 
 class LocalBlobStore(BlobStore, Protocol):
@@ -216,6 +226,9 @@ class LocalReader(TransactMixin):
         self._check_open()
         # A store of one process notifies at once, so `demand` has no effect.
         return self._hub.watch(start, end, after=after, with_previous=with_previous)
+
+    async def history(self, start: bytes, end: bytes | None, *, after: int) -> HistoryPage:
+        return await self._hub.past(start, end, after)
 
     async def _history(self, after: int, events_limit: int) -> HistoryPage:
         self._check_open()

@@ -10,7 +10,7 @@ from holdfast.storage.errors import InvalidBatch, StoreReadOnly
 from holdfast.storage.fetched import Fetched, Missing
 from holdfast.storage.hosting.trouble import WriteTrouble
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import EMPTY, Batch, Demand, Derived, Record, Snapshot, SnapshotRecord
+from holdfast.storage.port import EMPTY, Batch, Demand, Derived, HistoryPage, Record, Snapshot, SnapshotRecord
 from holdfast.storage.postgres.blob import PostgresBlobs
 from holdfast.storage.postgres.clock import keep_following, open_clock
 from holdfast.storage.postgres.compaction import Compactor, repeat
@@ -241,6 +241,9 @@ class PostgresStore(TransactMixin):
         return self._follower.watch(
             start, end, after, with_previous=with_previous, demand=demand, foreign_only=foreign_only
         )
+
+    async def history(self, start: bytes, end: bytes | None, *, after: int) -> HistoryPage:
+        return await self._follower.past(start, end, after)
 
 
 @asynccontextmanager

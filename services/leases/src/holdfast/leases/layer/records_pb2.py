@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#holdfast/leases/layer/records.proto\x12\x15holdfast.leases.layer\"\x91\x01\n\x05Lease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0e\n\x06txn_id\x18\x03 \x01(\t\x12\x13\n\x0bis_explicit\x18\x04 \x01(\x08\x12\x15\n\rexpires_at_ms\x18\x05 \x01(\x03\x12\x15\n\rfencing_token\x18\x06 \x01(\x03\x12\x14\n\x0cupdated_at_s\x18\x07 \x01(\x03\"#\n\nLeaseFloor\x12\x15\n\rfencing_token\x18\x01 \x01(\x03\"Z\n\nLockRecord\x12\r\n\x05limit\x18\x01 \x01(\x03\x12\r\n\x05token\x18\x02 \x01(\x04\x12.\n\x05slots\x18\x03 \x03(\x0b\x32\x1f.holdfast.leases.layer.LockSlot\"d\n\x08LockSlot\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\r\n\x05ttl_s\x18\x02 \x01(\x03\x12\x12\n\nends_at_ms\x18\x03 \x01(\x03\x12\x15\n\rgranted_at_ms\x18\x04 \x01(\x03\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\"\x1a\n\tLockFloor\x12\r\n\x05token\x18\x01 \x01(\x04\"G\n\x08LockNode\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x16\n\x0eserves_from_ms\x18\x02 \x01(\x03\x12\x12\n\nends_at_ms\x18\x03 \x01(\x03\"\x17\n\x08LockLink\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#holdfast/leases/layer/records.proto\x12\x15holdfast.leases.layer\"\xb8\x01\n\x05Lease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0e\n\x06txn_id\x18\x03 \x01(\t\x12\x13\n\x0bis_explicit\x18\x04 \x01(\x08\x12\x15\n\rexpires_at_ms\x18\x05 \x01(\x03\x12\x15\n\rfencing_token\x18\x06 \x01(\x03\x12\x14\n\x0cupdated_at_s\x18\x07 \x01(\x03\x12\x11\n\tis_hidden\x18\x08 \x01(\x08\x12\x12\n\nis_expired\x18\t \x01(\x08\"#\n\nLeaseFloor\x12\x15\n\rfencing_token\x18\x01 \x01(\x03\"Z\n\nLockRecord\x12\r\n\x05limit\x18\x01 \x01(\x03\x12\r\n\x05token\x18\x02 \x01(\x04\x12.\n\x05slots\x18\x03 \x03(\x0b\x32\x1f.holdfast.leases.layer.LockSlot\"d\n\x08LockSlot\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\r\n\x05ttl_s\x18\x02 \x01(\x03\x12\x12\n\nends_at_ms\x18\x03 \x01(\x03\x12\x15\n\rgranted_at_ms\x18\x04 \x01(\x03\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\"\x1a\n\tLockFloor\x12\r\n\x05token\x18\x01 \x01(\x04\"G\n\x08LockNode\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x16\n\x0eserves_from_ms\x18\x02 \x01(\x03\x12\x12\n\nends_at_ms\x18\x03 \x01(\x03\"\x17\n\x08LockLink\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,17 +32,17 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'holdfast.leases.layer.recor
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_LEASE']._serialized_start=63
-  _globals['_LEASE']._serialized_end=208
-  _globals['_LEASEFLOOR']._serialized_start=210
-  _globals['_LEASEFLOOR']._serialized_end=245
-  _globals['_LOCKRECORD']._serialized_start=247
-  _globals['_LOCKRECORD']._serialized_end=337
-  _globals['_LOCKSLOT']._serialized_start=339
-  _globals['_LOCKSLOT']._serialized_end=439
-  _globals['_LOCKFLOOR']._serialized_start=441
-  _globals['_LOCKFLOOR']._serialized_end=467
-  _globals['_LOCKNODE']._serialized_start=469
-  _globals['_LOCKNODE']._serialized_end=540
-  _globals['_LOCKLINK']._serialized_start=542
-  _globals['_LOCKLINK']._serialized_end=565
+  _globals['_LEASE']._serialized_end=247
+  _globals['_LEASEFLOOR']._serialized_start=249
+  _globals['_LEASEFLOOR']._serialized_end=284
+  _globals['_LOCKRECORD']._serialized_start=286
+  _globals['_LOCKRECORD']._serialized_end=376
+  _globals['_LOCKSLOT']._serialized_start=378
+  _globals['_LOCKSLOT']._serialized_end=478
+  _globals['_LOCKFLOOR']._serialized_start=480
+  _globals['_LOCKFLOOR']._serialized_end=506
+  _globals['_LOCKNODE']._serialized_start=508
+  _globals['_LOCKNODE']._serialized_end=579
+  _globals['_LOCKLINK']._serialized_start=581
+  _globals['_LOCKLINK']._serialized_end=604
 # @@protoc_insertion_point(module_scope)

@@ -33,6 +33,8 @@ class Lease(_message.Message):
     EXPIRES_AT_MS_FIELD_NUMBER: _builtins.int
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
     UPDATED_AT_S_FIELD_NUMBER: _builtins.int
+    IS_HIDDEN_FIELD_NUMBER: _builtins.int
+    IS_EXPIRED_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     """Empty: not held."""
     owner: _builtins.str
@@ -43,6 +45,10 @@ class Lease(_message.Message):
     fencing_token: _builtins.int
     """+1 at every grant, for ever."""
     updated_at_s: _builtins.int
+    is_hidden: _builtins.bool
+    """The key was hidden when this was granted: no watch tells of the lease."""
+    is_expired: _builtins.bool
+    """Not held: the last lease ended because its time was over."""
     def __init__(
         self,
         *,
@@ -53,10 +59,12 @@ class Lease(_message.Message):
         expires_at_ms: _builtins.int = ...,
         fencing_token: _builtins.int = ...,
         updated_at_s: _builtins.int = ...,
+        is_hidden: _builtins.bool = ...,
+        is_expired: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at_ms", b"expires_at_ms", "fencing_token", b"fencing_token", "is_explicit", b"is_explicit", "lease_id", b"lease_id", "owner", b"owner", "txn_id", b"txn_id", "updated_at_s", b"updated_at_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at_ms", b"expires_at_ms", "fencing_token", b"fencing_token", "is_expired", b"is_expired", "is_explicit", b"is_explicit", "is_hidden", b"is_hidden", "lease_id", b"lease_id", "owner", b"owner", "txn_id", b"txn_id", "updated_at_s", b"updated_at_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -88,6 +88,7 @@ def grant(tx: Transaction, params: AcquireParams, ids: Ids, now_ms: int, decider
         expires_at_ms=expires_at_ms,
         fencing_token=lease.fencing_token + 1 if lease is not None else first_token,
         updated_at_s=now_ms // 1000,
+        is_hidden=document is not None and document.is_hidden,
     )
     LEASES.put(tx, granted, *member)
     held = HELD.key(ids.txn_id, *member)
@@ -130,6 +131,7 @@ def grant_message_state(
         expires_at_ms=expires_at_ms,
         fencing_token=lease.fencing_token + 1 if lease is not None else FIRST_OF_MESSAGE,
         updated_at_s=now_ms // 1000,
+        is_hidden=True,  # As the state of a message is until its holder shows it.
     )
     LEASES.put(tx, granted, *member)
     tx.put(HELD.key(granted.txn_id, *member), b"")
@@ -308,7 +310,11 @@ def checked(tx: Transaction, member: Member, claim: Claim, now_ms: int) -> Lease
 
 def cleared(lease: Lease, now_ms: int) -> Lease:
     """Held by no client, but its token stays: the next holder's must be higher."""
-    return Lease(fencing_token=lease.fencing_token, updated_at_s=now_ms // 1000)
+    return Lease(
+        fencing_token=lease.fencing_token,
+        updated_at_s=now_ms // 1000,
+        is_expired=lease.expires_at_ms <= now_ms,
+    )
 
 
 def current_of(document: Document | None) -> Current:

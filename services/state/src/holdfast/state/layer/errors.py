@@ -176,3 +176,21 @@ class QueryUnavailable(HoldfastError):
     """Matching a large document took too long or too much memory; a narrower selector may avoid it."""
 
     code, status = "query_unavailable", 503
+
+
+class InvalidPrefix(HoldfastError):
+    """A prefix that no key begins with: other characters than a-z 0-9 . _ - /, an empty segment, or too long."""
+
+    code, status = "invalid_prefix", 400
+
+
+class InvalidAfter(HoldfastError):
+    """`after`, or `Last-Event-ID`, is no revision."""
+
+    code, status = "invalid_after", 400
+
+
+class InvalidFormat(HoldfastError):
+    """The format of a watch is neither `sse` nor `ndjson`."""
+
+    code, status = "invalid_format", 400

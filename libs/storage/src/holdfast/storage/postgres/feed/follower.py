@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from holdfast.storage.errors import Compacted, StorageError, StoreCorrupt
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import ABSENT, Batch, Demand, Event, Record
+from holdfast.storage.port import ABSENT, Batch, Demand, Event, HistoryPage, Record
 from holdfast.storage.postgres.connection import Connections, Row
 from holdfast.storage.postgres.fault import READ_RETRY_S, retried
 from holdfast.storage.postgres.feed.cache import RecordCache
 from holdfast.storage.postgres.feed.hedge import hedged_fetch
 from holdfast.storage.postgres.group import Committed
-from holdfast.storage.watch import HistoryPage, HubWatch, WatchHub
+from holdfast.storage.watch import HubWatch, WatchHub
 
 PAGE_EVENTS = 1000
 UNAWAITED_PAUSE_S = 0.05
@@ -190,6 +190,9 @@ class Follower:
     def close(self) -> None:
         self._hub.close()
 
+    async def past(self, start: bytes, end: bytes | None, after: int) -> HistoryPage:
+        return await self._hub.past(start, end, after)
+
     async def history(self, after: int, events_limit: int) -> HistoryPage:
         """See WatchHub."""
         page = await self._page(_HISTORY, after, events_limit)
@@ -245,9 +248,7 @@ class Follower:
         while True:
             after, wanted = self._hub.revision, self._wanted()
             query = _QUERIES[wanted.with_previous, wanted.ranges is not None]
-            bounds = (
-                [] if wanted.ranges is None else [list(keys) for keys in zip(*wanted.ranges, strict=True)]
-            )
+            bounds = () if wanted.ranges is None else _columns(wanted.ranges)
             page = await self._page(query, after, PAGE_EVENTS, *bounds)
             self._check_progress(after, page.revision)
             if self._wanted() != wanted:
@@ -320,6 +321,11 @@ class Follower:
         self._cache.lost()
         self._hub.interrupt(error)
         self._hub.skip_to(max(error.oldest_revision, self._hub.revision))
+
+
+def _columns(ranges: Sequence[tuple[bytes, bytes]]) -> tuple[list[bytes], list[bytes]]:
+    """As the query takes them, also when the last watch has ended meanwhile and there are none."""
+    return [first for first, _ in ranges], [last for _, last in ranges]
 
 
 def change_event(row: Row) -> Event:

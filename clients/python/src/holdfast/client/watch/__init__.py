@@ -1,0 +1,1 @@
+"""Watches of documents and leases, without I/O."""
