@@ -17,7 +17,7 @@ STEPS = 400
 
 
 def in_memory() -> Place:
-    return Place(lambda: alone(open_memory(StoreOptions())), is_durable=False)
+    return Place(lambda: alone(open_memory(StoreOptions())))
 
 
 def on_disk(folder: Path) -> Callable[[], Place]:
