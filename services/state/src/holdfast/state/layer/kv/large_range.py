@@ -1,4 +1,4 @@
-"""A range of many keys, read page by page while everybody else goes on.
+"""A range of many keys, or far back in the past, read page by page while everybody else goes on.
 
 What pages show is of several moments. The log says what changed since the first one: where a key changed, what was there before the
 first of its changes is what it was.
@@ -14,11 +14,13 @@ from holdfast.state.layer.kv import rules
 from holdfast.state.layer.kv.errors import RevisionCompacted, RevisionInFuture
 from holdfast.state.layer.kv.operation import KeyValue, RangeRequest, RangeResult
 from holdfast.state.layer.kv.records import (
+    HISTORY_PAGE,
     bounds_of,
     event_of,
-    is_within,
+    key_of,
     key_value,
     log_bounds,
+    note_earlier,
     plain_key,
     read_progress,
     record_of,
@@ -51,7 +53,7 @@ class _Overtaken(RevisionCompacted):
 
 async def _read(store: Store, request: RangeRequest) -> RangeResult:
     progress = await store.view(read_progress)
-    revision = request.revision or progress.revision
+    revision = request.revision if request.revision > 0 else progress.revision
     if revision > progress.revision:
         raise RevisionInFuture
     if revision < progress.compacted:
@@ -77,7 +79,11 @@ async def _read(store: Store, request: RangeRequest) -> RangeResult:
 async def _found(store: Store, request: RangeRequest) -> dict[bytes, bytes]:
     """The stored record of each key, in the order of the keys."""
     found: dict[bytes, bytes] = {}
-    start, end = bounds_of(request.key, request.range_end)
+    if request.range_end:
+        start, end = bounds_of(request.key, request.range_end)
+    else:
+        start = key_of(request.key)
+        end = next_key(start)
     while end is None or start < end:
         page = await store.range(start, end, limit=PAGE)
         found.update([(plain_key(record.key), record.value) for record in page])
@@ -94,11 +100,9 @@ async def _changed_since(store: Store, request: RangeRequest, revision: int) -> 
     earlier: dict[bytes, bytes] = {}
     while True:
         records, progress = await store.view(partial(_log_page, start=start, end=end))
-        for record in records:
-            event = event_of(record.value)
-            if event.key not in earlier and is_within(event.key, request.key, request.range_end):
-                earlier[event.key] = event.previous
-        if len(records) < PAGE:
+        changes = (event_of(record.value) for record in records)
+        note_earlier(earlier, changes, request.key, request.range_end)
+        if len(records) < HISTORY_PAGE:
             break
         start = next_key(records[-1].key)
         await asyncio.sleep(0)
@@ -108,7 +112,7 @@ async def _changed_since(store: Store, request: RangeRequest, revision: int) -> 
 
 
 def _log_page(view: View, start: bytes, end: bytes) -> tuple[list[Record], KvProgress]:
-    return view.range(start, end, limit=PAGE), read_progress(view)
+    return view.range(start, end, limit=HISTORY_PAGE), read_progress(view)
 
 
 async def _key_values(

@@ -24,7 +24,7 @@ from holdfast.state.layer.kv.operation import (
     TxnResult,
     WatchRequest,
 )
-from holdfast.state.layer.kv.records import PROGRESS, ManyKeys, read_progress
+from holdfast.state.layer.kv.records import PROGRESS, MoreThanAPage, read_progress
 from holdfast.state.layer.kv.space import Space, SpaceChange
 from holdfast.state.layer.kv.watch import KvHub, KvWatch
 from holdfast.state.layer.kv.writer import Extension, KvWriter
@@ -132,7 +132,7 @@ class KvService:
 
         try:
             return await self._store.view(look)
-        except ManyKeys:
+        except MoreThanAPage:
             return await read_large(self._store, request)
 
     async def delete_range(self, request: DeleteRangeRequest) -> DeleteRangeResult:
