@@ -9,6 +9,7 @@ The hub follows the log of the store while anybody watches, decodes each revisio
 import asyncio
 from collections import deque
 from collections.abc import Iterable
+from contextvars import Context
 from typing import Final, NamedTuple
 
 from holdfast.common.backoff import Backoff
@@ -28,6 +29,7 @@ from holdfast.state.layer.kv.records import (
     value_keys,
 )
 from holdfast.state.layer.records_pb2 import KvEvent, KvProgress, KvRecord
+from holdfast.storage.errors import StoreUnavailable
 from holdfast.storage.keys import next_key
 from holdfast.storage.port import Record, Store, View
 
@@ -36,6 +38,7 @@ LOG_RECORDS_PAGE: Final = 64
 BUFFER_BYTES_MAX: Final = 16 << 20
 """Of changes that a watch has not told; all watches share what they have of them."""
 BUFFER_REVISIONS_MAX: Final = 4096
+FOLLOWING_S_MAX: Final = 10.0
 
 _log = get_logger("state.kv.watch")
 
@@ -58,6 +61,8 @@ class Change(NamedTuple):
     revision: int
     events: list[Event]
     size_bytes: int
+    has_previous: bool
+    """Its events have what was there before; else no watch wanted that when they were decoded."""
 
 
 class WatchBatch(NamedTuple):
@@ -121,6 +126,9 @@ class KvWatch:
         if not self._covers_any(change.events):
             if not self._buffer:
                 self.next_revision = change.revision + 1
+            return
+        if self.request.prev_kv and not change.has_previous:
+            self.fall_back()
             return
         self._buffer.append(change)
         self._buffered_bytes += change.size_bytes
@@ -210,9 +218,7 @@ class KvHub:
         """Live from now on, if it starts now: what is committed next is told one revision after the other."""
         self._asked += 1
         try:
-            if self._task is None:
-                self._task = asyncio.create_task(self._follow(), name="kv.watch")
-            await self._following.wait()
+            await self._followed()
             progress = await self._store.view(read_progress)
             watch = KvWatch(self, request, progress.revision)
             self._watches.add(watch)
@@ -253,6 +259,16 @@ class KvHub:
 
         records, progress = await self._store.view(look)
         return await self._decoded(records, with_previous), progress
+
+    async def _followed(self) -> None:
+        if self._task is None:
+            # In a context of its own: it works for all watches, not for the request that came first.
+            self._task = asyncio.create_task(self._follow(), name="kv.watch", context=Context())
+        try:
+            async with asyncio.timeout(FOLLOWING_S_MAX):
+                await self._following.wait()
+        except TimeoutError:
+            raise StoreUnavailable("the changes of the store can't be followed now; try again") from None
 
     async def _follow(self) -> None:
         backoff = Backoff(None)
@@ -301,7 +317,7 @@ class KvHub:
             missing -= 1
             size += len(record.value)
             if not missing:
-                changes.append(Change(revision, events, size))
+                changes.append(Change(revision, events, size, with_previous))
         return changes
 
     async def _event(self, event: KvEvent, revision: int, with_previous: bool) -> Event:
