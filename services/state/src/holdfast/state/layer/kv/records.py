@@ -6,7 +6,7 @@ watch goes on from any revision that is kept. It also has the values that are no
 point there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from holdfast.state.layer.kv.errors import KeyMissing, KvRequestTooLarge
@@ -115,13 +115,24 @@ def value_of(view: View, record: KvRecord) -> bytes:
     """Where the record points to is there as long as anybody may read the record."""
     if not record.value_bytes:
         return record.value
+    return content_in(view.get_many(content_keys(record)), record)
+
+
+def content_keys(record: KvRecord) -> list[bytes]:
+    """The records that its value is read from, if it has none itself."""
+    if not record.value_bytes:
+        return []
     if record.value_bytes <= PIECE_BYTES:
-        event = view.get(log_key(record.mod_revision, record.sub))
-        assert event is not None, "the log has the value of every record that can be read"
-        return event_of(event.value).value
-    keys = piece_keys(record)
-    pieces = view.get_many(keys)
-    return b"".join([pieces[key].value for key in keys])
+        return [log_key(record.mod_revision, record.sub)]
+    return piece_keys(record)
+
+
+def content_in(found: Mapping[bytes, Record], record: KvRecord) -> bytes:
+    """Its value, of records that were read."""
+    if not record.value_bytes:
+        return record.value
+    contents = [found[key].value for key in content_keys(record)]
+    return event_of(contents[0]).value if record.value_bytes <= PIECE_BYTES else b"".join(contents)
 
 
 def value_keys(record: KvRecord) -> list[bytes]:

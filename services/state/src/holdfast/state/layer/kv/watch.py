@@ -19,6 +19,8 @@ from holdfast.state.layer.kv.errors import RevisionCompacted
 from holdfast.state.layer.kv.operation import Event, KeyValue, WatchRequest
 from holdfast.state.layer.kv.records import (
     LOG,
+    content_in,
+    content_keys,
     event_of,
     is_within,
     key_value,
@@ -26,12 +28,11 @@ from holdfast.state.layer.kv.records import (
     read_progress,
     record_of,
     revision_of,
-    value_keys,
 )
 from holdfast.state.layer.records_pb2 import KvEvent, KvProgress, KvRecord
 from holdfast.storage.errors import StoreUnavailable
 from holdfast.storage.keys import next_key
-from holdfast.storage.port import Record, Store, View
+from holdfast.storage.port import Record, Store
 
 LOG_RECORDS_PAGE: Final = 64
 """Each is one event, with at most half a megabyte."""
@@ -245,19 +246,21 @@ class KvHub:
             watch.close()
 
     async def history(self, first: int, *, with_previous: bool) -> tuple[list[Change], KvProgress]:
-        """Whole revisions from this one on, and how far the key space is, both as of one moment."""
+        """Whole revisions from this one on, and how far the key space is at least.
 
-        def look(view: View) -> tuple[list[Record], KvProgress]:
-            start, end = log_bounds(first)
-            records: list[Record] = []
-            while True:
-                page = view.range(start, end, limit=LOG_RECORDS_PAGE)
-                records += page
-                if len(page) < LOG_RECORDS_PAGE or _has_whole_revision(records):
-                    return records, read_progress(view)
-                start = next_key(page[-1].key)
-
-        records, progress = await self._store.view(look)
+        What was compacted meanwhile is looked at last: a compaction is noted before it removes anything. One view of all that
+        would lose to writers again and again if the store is a remote one.
+        """
+        progress = await self._store.view(read_progress)
+        start, end = log_bounds(first)
+        records: list[Record] = []
+        while True:
+            page = await self._store.range(start, end, limit=LOG_RECORDS_PAGE)
+            records += page
+            if len(page) < LOG_RECORDS_PAGE or _has_whole_revision(records):
+                break
+            start = next_key(page[-1].key)
+        progress.compacted = (await self._store.view(read_progress)).compacted
         return await self._decoded(records, with_previous), progress
 
     async def _followed(self) -> None:
@@ -334,13 +337,12 @@ class KvHub:
     async def _value(self, record: KvRecord) -> bytes:
         if not record.value_bytes:
             return record.value
-        keys = value_keys(record)
+        keys = content_keys(record)
         found = await self._store.get_many(keys)
         if len(found) < len(keys):
             progress = await self._store.view(read_progress)
             raise WatchCompacted(progress.compacted)
-        pieces = [found[key].value for key in keys[1:]]
-        return b"".join(pieces) or event_of(found[keys[0]].value).value
+        return content_in(found, record)
 
 
 def _has_whole_revision(records: list[Record]) -> bool:
