@@ -67,3 +67,15 @@ async def test_a_watch_of_a_store_that_cannot_be_followed_is_refused(
 
     with pytest.raises(StoreUnavailable):
         await keys.watch(WatchRequest(b"k"))
+
+
+async def test_who_waits_for_a_watch_is_woken_when_the_key_space_closes(store: Store) -> None:
+    service = KvService(store, store.clock)
+    async with service.running():
+        watch = await service.watch(WatchRequest(b"k"))
+        waiting = asyncio.ensure_future(watch.next())
+        await asyncio.sleep(0)
+
+    with pytest.raises(watch_module.WatchEnded):
+        await asyncio.wait_for(waiting, 1)
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "kv.watch"]

@@ -1,9 +1,10 @@
 """Compactions that end anywhere: what can be read is what was written, and nothing is left of what cannot."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -44,12 +45,6 @@ Past = dict[int, dict[bytes, KeyValue]]
 
 class Interrupted(Exception):
     """The process ended there."""
-
-
-class Fault(NamedTuple):
-    steps: int
-    """So many are done before it."""
-    is_committed: bool
 
 
 @pytest.fixture
@@ -204,6 +199,26 @@ async def check_watch(service: KvService, past: Past, first: int) -> None:
         assert state == past[told]
     finally:
         watch.close()
+
+
+async def test_a_compaction_that_was_interrupted_goes_on_with_the_next_process(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_service(store) as service:
+        for number in range(30):
+            await service.put(PutRequest(b"k", b"%d" % number * 300))
+        revision = await service.revision()
+        with monkeypatch.context() as patch, suppress(Interrupted):
+            interrupt(patch, 2)
+            await service.compact(revision, physical=True)
+
+    async with open_service(store):
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+    left = await store.range(*LOG.bounds(), limit=2000)
+    assert len(left) == 2  # The last change, and the value that it replaced.
+    assert (await store.view(records.read_progress)).forgotten == revision
 
 
 async def check_nothing_is_left(store: Store, compacted: int) -> None:

@@ -85,12 +85,15 @@ class KvService:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """End leases and compact the history for the length of the block."""
-        self._compacted = (await self._store.view(read_progress)).compacted
+        progress = await self._store.view(read_progress)
+        self._compacted = progress.compacted
         async with self._writer.running(), self.leases.running():
+            if progress.forgotten < progress.compacted:  # A process ended while it did that.
+                self._begin(forget_log(self._store, self._writer, progress.compacted))
             try:
                 yield
             finally:
-                self._hub.close()
+                await self._hub.close()
                 if self._compaction is not None:
                     self._compaction.cancel()
                     await asyncio.gather(self._compaction, return_exceptions=True)

@@ -240,10 +240,15 @@ class KvHub:
             self._task = None
             self._following.clear()
 
-    def close(self) -> None:
-        """No watch is told anything any more."""
+    async def close(self) -> None:
+        """Every watch ends, and nothing follows the store any more."""
+        task = self._task
         for watch in list(self._watches):
+            watch.end()
             watch.close()
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def history(self, first: int, *, with_previous: bool) -> tuple[list[Change], KvProgress]:
         """Whole revisions from this one on, and how far the key space is at least.
