@@ -11,19 +11,23 @@ from holdfast.state.layer.kv.records import (
     record_of,
     value_keys,
 )
+from holdfast.state.layer.kv.writer import KvWriter
 from holdfast.storage.keys import next_key
 from holdfast.storage.port import Store, Transaction
 
 STEP_RECORDS: Final = 200
 
 
-async def forget_log(store: Store, revision: int) -> None:
-    """Remove what is before this revision, in small commits, from where it was done before."""
+async def forget_log(store: Store, writer: KvWriter, revision: int) -> None:
+    """Remove what is before this revision, in small commits, from where it was done before.
+
+    The note of how far it is lies beside the revision, which every put changes: only the writer gets at it under load.
+    """
     first = (await store.view(read_progress)).forgotten
     start, end = log_bounds(first, revision - 1)
     while start < end:
         start = await store.transact(partial(forget_some, start=start, end=end))
-    await store.transact(partial(note_forgotten, revision=revision))
+    await writer.run(lambda change: note_forgotten(change.tx, revision))
 
 
 def forget_some(tx: Transaction, start: bytes, end: bytes) -> bytes:

@@ -1,12 +1,12 @@
-"""A range of many keys, read page by page while everybody else goes on.
+"""A range of many keys, or far back in the past, read page by page while everybody else goes on.
 
 What pages show is of several moments. The log says what changed since the first one: where a key changed, what was there before the
-first of its changes is what it was.
+first of its changes is what it was. Nothing here needs two reads of one moment, so writers never hold it up: a compaction is
+noted before it removes anything, so what was read before the note was looked at is whole.
 """
 
 import asyncio
 from collections.abc import Iterable
-from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -14,19 +14,21 @@ from holdfast.state.layer.kv import rules
 from holdfast.state.layer.kv.errors import RevisionCompacted, RevisionInFuture
 from holdfast.state.layer.kv.operation import KeyValue, RangeRequest, RangeResult
 from holdfast.state.layer.kv.records import (
+    HISTORY_PAGE,
     bounds_of,
+    content_in,
+    content_keys,
     event_of,
-    is_within,
+    key_of,
     key_value,
     log_bounds,
+    note_earlier,
     plain_key,
     read_progress,
     record_of,
-    value_of,
 )
-from holdfast.state.layer.records_pb2 import KvProgress
 from holdfast.storage.keys import next_key
-from holdfast.storage.port import Record, Store, View
+from holdfast.storage.port import Record, Store
 
 PAGE: Final = 1000
 ATTEMPTS_MAX: Final = 3
@@ -51,7 +53,7 @@ class _Overtaken(RevisionCompacted):
 
 async def _read(store: Store, request: RangeRequest) -> RangeResult:
     progress = await store.view(read_progress)
-    revision = request.revision or progress.revision
+    revision = request.revision if request.revision > 0 else progress.revision
     if revision > progress.revision:
         raise RevisionInFuture
     if revision < progress.compacted:
@@ -77,7 +79,11 @@ async def _read(store: Store, request: RangeRequest) -> RangeResult:
 async def _found(store: Store, request: RangeRequest) -> dict[bytes, bytes]:
     """The stored record of each key, in the order of the keys."""
     found: dict[bytes, bytes] = {}
-    start, end = bounds_of(request.key, request.range_end)
+    if request.range_end:
+        start, end = bounds_of(request.key, request.range_end)
+    else:
+        start = key_of(request.key)
+        end = next_key(start)
     while end is None or start < end:
         page = await store.range(start, end, limit=PAGE)
         found.update([(plain_key(record.key), record.value) for record in page])
@@ -93,22 +99,21 @@ async def _changed_since(store: Store, request: RangeRequest, revision: int) -> 
     start, end = log_bounds(revision + 1)
     earlier: dict[bytes, bytes] = {}
     while True:
-        records, progress = await store.view(partial(_log_page, start=start, end=end))
-        for record in records:
-            event = event_of(record.value)
-            if event.key not in earlier and is_within(event.key, request.key, request.range_end):
-                earlier[event.key] = event.previous
-        if len(records) < PAGE:
+        records = await store.range(start, end, limit=HISTORY_PAGE)
+        changes = (event_of(record.value) for record in records)
+        note_earlier(earlier, changes, request.key, request.range_end)
+        if len(records) < HISTORY_PAGE:
             break
         start = next_key(records[-1].key)
         await asyncio.sleep(0)
-    if progress.compacted > revision:
-        raise _Overtaken
+    await _check_kept(store, revision)
     return earlier
 
 
-def _log_page(view: View, start: bytes, end: bytes) -> tuple[list[Record], KvProgress]:
-    return view.range(start, end, limit=PAGE), read_progress(view)
+async def _check_kept(store: Store, revision: int) -> None:
+    """What was read until now was there."""
+    if (await store.view(read_progress)).compacted > revision:
+        raise _Overtaken
 
 
 async def _key_values(
@@ -117,14 +122,15 @@ async def _key_values(
     kvs: list[KeyValue] = []
     rest = iter(found)
     has_values = not request.keys_only or rules.is_by_value(request)
-    while page := list(islice(rest, PAGE)):
-        kvs += await store.view(partial(_shown, page=page, revision=revision, has_values=has_values))
+    while page := list(islice(rest, HISTORY_PAGE if has_values else PAGE)):
+        records = [(key, record_of(raw)) for key, raw in page]
+        contents: dict[bytes, Record] = {}
+        if has_values:
+            contents = await store.get_many([at for _, record in records for at in content_keys(record)])
+            await _check_kept(store, revision)
+        kvs += [
+            key_value(key, record, content_in(contents, record) if has_values else b"")
+            for key, record in records
+        ]
         await asyncio.sleep(0)
     return kvs
-
-
-def _shown(view: View, page: list[Stored], revision: int, has_values: bool) -> list[KeyValue]:
-    if read_progress(view).compacted > revision:
-        raise _Overtaken
-    records = [(key, record_of(raw)) for key, raw in page]
-    return [key_value(key, record, value_of(view, record) if has_values else b"") for key, record in records]

@@ -6,6 +6,7 @@ watch goes on from any revision that is kept. It also has the values that are no
 point there.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from holdfast.state.layer.kv.errors import KeyMissing, KvRequestTooLarge
@@ -22,6 +23,8 @@ INLINE_BYTES_MAX: Final = 256
 PIECE_BYTES: Final = 512 << 10
 """A larger value lies in pieces of this size."""
 KEY_BYTES: Final = 2000
+HISTORY_PAGE: Final = 256
+"""Records of the log that are read at once: one may have half a megabyte."""
 
 PROGRESS: Final = pack(("kvrevision",))
 LOG = Table("kvlog", KvEvent)
@@ -86,12 +89,12 @@ class Entry(NamedTuple):
         return cls(plain_key(record.key), record_of(record.value), record.value)
 
 
-class ManyKeys(Exception):
-    """There are more keys than a page."""
+class MoreThanAPage(Exception):
+    """There are more keys, or there is more history, than is read at once."""
 
 
 def entries(view: View, start: bytes, end: bytes | None, *, is_one_page: bool = False) -> list[Entry]:
-    """All keys whose records lie there; ManyKeys if only one page may be read and there are more."""
+    """All keys whose records lie there; MoreThanAPage if only one page may be read and there are more."""
     found: list[Entry] = []
     while end is None or start < end:
         page = view.range(start, end, limit=RANGE_LIMIT_MAX)
@@ -99,7 +102,7 @@ def entries(view: View, start: bytes, end: bytes | None, *, is_one_page: bool = 
         if len(page) < RANGE_LIMIT_MAX:
             break
         if is_one_page:
-            raise ManyKeys
+            raise MoreThanAPage
         start = page[-1].key + b"\0"
     return found
 
@@ -112,13 +115,24 @@ def value_of(view: View, record: KvRecord) -> bytes:
     """Where the record points to is there as long as anybody may read the record."""
     if not record.value_bytes:
         return record.value
+    return content_in(view.get_many(content_keys(record)), record)
+
+
+def content_keys(record: KvRecord) -> list[bytes]:
+    """The records that its value is read from, if it has none itself."""
+    if not record.value_bytes:
+        return []
     if record.value_bytes <= PIECE_BYTES:
-        event = view.get(log_key(record.mod_revision, record.sub))
-        assert event is not None, "the log has the value of every record that can be read"
-        return event_of(event.value).value
-    keys = piece_keys(record)
-    pieces = view.get_many(keys)
-    return b"".join([pieces[key].value for key in keys])
+        return [log_key(record.mod_revision, record.sub)]
+    return piece_keys(record)
+
+
+def content_in(found: Mapping[bytes, Record], record: KvRecord) -> bytes:
+    """Its value, of records that were read."""
+    if not record.value_bytes:
+        return record.value
+    contents = [found[key].value for key in content_keys(record)]
+    return event_of(contents[0]).value if record.value_bytes <= PIECE_BYTES else b"".join(contents)
 
 
 def value_keys(record: KvRecord) -> list[bytes]:
@@ -134,6 +148,15 @@ def piece_keys(record: KvRecord) -> list[bytes]:
     """Where a very large value lies."""
     pieces = -(-record.value_bytes // PIECE_BYTES)
     return [VALUES.key(record.mod_revision, record.sub, piece) for piece in range(pieces)]
+
+
+def note_earlier(
+    earlier: dict[bytes, bytes], changes: Iterable[KvEvent], key: bytes, range_end: bytes
+) -> None:
+    """Of changes in their order: the record that each key of a range had before the first of them; empty if there was none."""
+    for event in changes:
+        if event.key not in earlier and is_within(event.key, key, range_end):
+            earlier[event.key] = event.previous
 
 
 def read_progress(view: View) -> KvProgress:

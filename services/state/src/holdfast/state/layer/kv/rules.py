@@ -136,7 +136,7 @@ def compact(tx: Transaction, revision: int) -> int:
     progress = read_progress(tx)
     if revision > progress.revision:
         raise RevisionInFuture
-    if revision < 0 or 0 < revision <= progress.compacted:
+    if revision < 0 or (revision <= progress.compacted and progress.compacted):
         raise RevisionCompacted
     if revision > progress.compacted:
         progress.compacted = revision

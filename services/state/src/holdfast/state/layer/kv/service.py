@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Container, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from holdfast.common.clock import SteadyClock
 from holdfast.common.errors import HoldfastError
@@ -24,18 +24,19 @@ from holdfast.state.layer.kv.operation import (
     TxnResult,
     WatchRequest,
 )
-from holdfast.state.layer.kv.records import PROGRESS, ManyKeys, read_progress
+from holdfast.state.layer.kv.records import PROGRESS, MoreThanAPage, read_progress
 from holdfast.state.layer.kv.space import Space, SpaceChange
 from holdfast.state.layer.kv.watch import KvHub, KvWatch
 from holdfast.state.layer.kv.writer import Extension, KvWriter
+from holdfast.storage.errors import TransactionContended
 from holdfast.storage.hosting.trouble import warn_unless_told
 from holdfast.storage.port import Store, View
 
 REVISIONS_KEPT: Final = 10_000
 COMPACT_EVERY: Final = 1_000
 """Revisions beyond those that are kept, after which they are compacted."""
-
-T = TypeVar("T")
+VIEW_ATTEMPTS_MAX: Final = 4
+"""Of a read that needs more than one round trip; what does not lose to writers is slower."""
 
 _log = get_logger("state.kv")
 
@@ -84,12 +85,15 @@ class KvService:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """End leases and compact the history for the length of the block."""
-        self._compacted = (await self._store.view(read_progress)).compacted
+        progress = await self._store.view(read_progress)
+        self._compacted = progress.compacted
         async with self._writer.running(), self.leases.running():
+            if progress.forgotten < progress.compacted:  # A process ended while it did that.
+                self._begin(forget_log(self._store, self._writer, progress.compacted))
             try:
                 yield
             finally:
-                self._hub.close()
+                await self._hub.close()
                 if self._compaction is not None:
                     self._compaction.cancel()
                     await asyncio.gather(self._compaction, return_exceptions=True)
@@ -132,8 +136,8 @@ class KvService:
             return result
 
         try:
-            return await self._store.view(look)
-        except ManyKeys:
+            return await self._store.view(look, attempts_max=VIEW_ATTEMPTS_MAX)
+        except (MoreThanAPage, TransactionContended):
             return await read_large(self._store, request)
 
     async def delete_range(self, request: DeleteRangeRequest) -> DeleteRangeResult:
@@ -146,7 +150,7 @@ class KvService:
         txn.check_txn(request)
         keys = txn.single_keys(request)
         if not txn.writes(request):
-            return await self._store.view(lambda view: txn.read(Space(view, *keys), request))
+            return await self._read(request, keys)
         result = await self._writer.run(lambda change: txn.run(change, request), *keys)
         self._revised(result.revision)
         return result
@@ -157,17 +161,25 @@ class KvService:
 
     async def compact(self, revision: int, *, physical: bool = False) -> int:
         """From now on nothing before this revision is read; with `physical`, it is gone when this returns."""
-        current = await self._store.transact(lambda tx: rules.compact(tx, revision))
+        current = await self._writer.run(lambda change: rules.compact(change.tx, revision))
         self._compacted = max(self._compacted, revision)
         if physical:
-            await forget_log(self._store, revision)
+            await forget_log(self._store, self._writer, revision)
         elif self._compaction is None:
-            self._begin(forget_log(self._store, revision))
+            self._begin(forget_log(self._store, self._writer, revision))
         return current
 
     async def run_with(self, extension: Extension, run: Callable[[SpaceChange], None]) -> None:
         """Run a rule of somebody else's over the key space, with these rules in place of those for what clients do."""
         await self._writer.run_with(extension, run)
+
+    async def _read(self, request: TxnRequest, keys: list[bytes]) -> TxnResult:
+        try:
+            return await self._store.view(
+                lambda view: txn.read(Space(view, *keys), request), attempts_max=VIEW_ATTEMPTS_MAX
+            )
+        except TransactionContended:  # It needs more than one round trip, and others wrote in between.
+            return await self._writer.run(lambda change: txn.read(change, request), *keys)
 
     async def _revise(self, run: Callable[[SpaceChange], bool]) -> tuple[bool, int]:
 
@@ -199,5 +211,5 @@ class KvService:
             self._compaction = None
 
     async def _compact(self, revision: int) -> None:
-        await self._store.transact(lambda tx: rules.compact(tx, revision))
-        await forget_log(self._store, revision)
+        await self._writer.run(lambda change: rules.compact(change.tx, revision))
+        await forget_log(self._store, self._writer, revision)

@@ -3,12 +3,14 @@
 from holdfast.state.layer.kv.errors import KvLeaseNotFound, RevisionCompacted, RevisionInFuture
 from holdfast.state.layer.kv.operation import KeyValue
 from holdfast.state.layer.kv.records import (
+    HISTORY_PAGE,
     INLINE_BYTES_MAX,
     LEASE_KEYS,
     LEASES,
     PIECE_BYTES,
     PROGRESS,
     Entry,
+    MoreThanAPage,
     bounds_of,
     entries,
     event_of,
@@ -17,6 +19,7 @@ from holdfast.state.layer.kv.records import (
     key_value,
     log_bounds,
     log_key,
+    note_earlier,
     piece_keys,
     plain_key,
     read_progress,
@@ -24,15 +27,15 @@ from holdfast.state.layer.kv.records import (
     value_of,
 )
 from holdfast.state.layer.records_pb2 import KvEvent, KvRecord
-from holdfast.storage.port import RANGE_LIMIT_MAX, Transaction, View
+from holdfast.storage.port import Transaction, View
 
 
 class Space:
     """Reads, at the revision that the store has."""
 
     def __init__(self, view: View, *keys: bytes, is_one_page: bool = False) -> None:
-        """`keys` are read next: a remote store fetches them together with the revision. With `is_one_page`, ranges over more
-        keys than a page raise ManyKeys."""
+        """`keys` are read next: a remote store fetches them together with the revision. With `is_one_page`, reads of more
+        than a page raise MoreThanAPage."""
         self._view = view
         self._is_one_page = is_one_page
         if keys:
@@ -59,20 +62,18 @@ class Space:
 
     def find_at(self, key: bytes, range_end: bytes, revision: int) -> list[Entry]:
         """The same as of an earlier revision: what changed since is taken back."""
-        if not 0 < revision <= self.revision:
+        if revision > self.base:
             raise RevisionInFuture
         if revision < self.compacted:
             raise RevisionCompacted
         found = {entry.key: entry for entry in self.find(key, range_end)}
         if not range_end and found and found[key].record.mod_revision <= revision:
             return list(found.values())
-        for event in reversed(self._events_after(revision)):
-            if not is_within(event.key, key, range_end):
-                continue
-            if event.previous:
-                found[event.key] = Entry(event.key, record_of(event.previous), event.previous)
+        for changed, previous in self._changed_since(key, range_end, revision).items():
+            if previous:
+                found[changed] = Entry(changed, record_of(previous), previous)
             else:
-                found.pop(event.key, None)
+                found.pop(changed, None)
         return [found[one] for one in sorted(found)]
 
     def value(self, entry: Entry) -> bytes:
@@ -81,14 +82,17 @@ class Space:
     def key_value(self, entry: Entry) -> KeyValue:
         return key_value(entry.key, entry.record, self.value(entry))
 
-    def _events_after(self, revision: int) -> list[KvEvent]:
-        found: list[KvEvent] = []
+    def _changed_since(self, key: bytes, range_end: bytes, revision: int) -> dict[bytes, bytes]:
+        """The record that each key of a range had then which was changed since; empty: it was not there."""
+        earlier: dict[bytes, bytes] = {}
         start, end = log_bounds(revision + 1)
         while True:
-            page = self._view.range(start, end, limit=RANGE_LIMIT_MAX)
-            found += [event_of(record.value) for record in page]
-            if len(page) < RANGE_LIMIT_MAX:
-                return found
+            page = self._view.range(start, end, limit=HISTORY_PAGE)
+            note_earlier(earlier, (event_of(record.value) for record in page), key, range_end)
+            if len(page) < HISTORY_PAGE:
+                return earlier
+            if self._is_one_page:
+                raise MoreThanAPage
             start = page[-1].key + b"\0"
 
 
@@ -147,6 +151,11 @@ class SpaceChange(Space):
             if entry is not None and (last is None or one <= last)
         }
         return [found[one] for one in sorted(found)[:limit]]
+
+    def _changed_since(self, key: bytes, range_end: bytes, revision: int) -> dict[bytes, bytes]:
+        earlier = super()._changed_since(key, range_end, revision)
+        note_earlier(earlier, self.events, key, range_end)
+        return earlier
 
     def has_any(self, key: bytes, range_end: bytes) -> bool:
         """Whether a range has a key, without reading all of it."""

@@ -9,6 +9,7 @@ The hub follows the log of the store while anybody watches, decodes each revisio
 import asyncio
 from collections import deque
 from collections.abc import Iterable
+from contextvars import Context
 from typing import Final, NamedTuple
 
 from holdfast.common.backoff import Backoff
@@ -18,6 +19,8 @@ from holdfast.state.layer.kv.errors import RevisionCompacted
 from holdfast.state.layer.kv.operation import Event, KeyValue, WatchRequest
 from holdfast.state.layer.kv.records import (
     LOG,
+    content_in,
+    content_keys,
     event_of,
     is_within,
     key_value,
@@ -25,17 +28,18 @@ from holdfast.state.layer.kv.records import (
     read_progress,
     record_of,
     revision_of,
-    value_keys,
 )
 from holdfast.state.layer.records_pb2 import KvEvent, KvProgress, KvRecord
+from holdfast.storage.errors import StoreUnavailable
 from holdfast.storage.keys import next_key
-from holdfast.storage.port import Record, Store, View
+from holdfast.storage.port import Record, Store
 
 LOG_RECORDS_PAGE: Final = 64
 """Each is one event, with at most half a megabyte."""
 BUFFER_BYTES_MAX: Final = 16 << 20
 """Of changes that a watch has not told; all watches share what they have of them."""
 BUFFER_REVISIONS_MAX: Final = 4096
+FOLLOWING_S_MAX: Final = 10.0
 
 _log = get_logger("state.kv.watch")
 
@@ -58,6 +62,8 @@ class Change(NamedTuple):
     revision: int
     events: list[Event]
     size_bytes: int
+    has_previous: bool
+    """Its events have what was there before; else no watch wanted that when they were decoded."""
 
 
 class WatchBatch(NamedTuple):
@@ -121,6 +127,9 @@ class KvWatch:
         if not self._covers_any(change.events):
             if not self._buffer:
                 self.next_revision = change.revision + 1
+            return
+        if self.request.prev_kv and not change.has_previous:
+            self.fall_back()
             return
         self._buffer.append(change)
         self._buffered_bytes += change.size_bytes
@@ -210,9 +219,7 @@ class KvHub:
         """Live from now on, if it starts now: what is committed next is told one revision after the other."""
         self._asked += 1
         try:
-            if self._task is None:
-                self._task = asyncio.create_task(self._follow(), name="kv.watch")
-            await self._following.wait()
+            await self._followed()
             progress = await self._store.view(read_progress)
             watch = KvWatch(self, request, progress.revision)
             self._watches.add(watch)
@@ -233,26 +240,43 @@ class KvHub:
             self._task = None
             self._following.clear()
 
-    def close(self) -> None:
-        """No watch is told anything any more."""
+    async def close(self) -> None:
+        """Every watch ends, and nothing follows the store any more."""
+        task = self._task
         for watch in list(self._watches):
+            watch.end()
             watch.close()
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def history(self, first: int, *, with_previous: bool) -> tuple[list[Change], KvProgress]:
-        """Whole revisions from this one on, and how far the key space is, both as of one moment."""
+        """Whole revisions from this one on, and how far the key space is at least.
 
-        def look(view: View) -> tuple[list[Record], KvProgress]:
-            start, end = log_bounds(first)
-            records: list[Record] = []
-            while True:
-                page = view.range(start, end, limit=LOG_RECORDS_PAGE)
-                records += page
-                if len(page) < LOG_RECORDS_PAGE or _has_whole_revision(records):
-                    return records, read_progress(view)
-                start = next_key(page[-1].key)
-
-        records, progress = await self._store.view(look)
+        What was compacted meanwhile is looked at last: a compaction is noted before it removes anything. One view of all that
+        would lose to writers again and again if the store is a remote one.
+        """
+        progress = await self._store.view(read_progress)
+        start, end = log_bounds(first)
+        records: list[Record] = []
+        while True:
+            page = await self._store.range(start, end, limit=LOG_RECORDS_PAGE)
+            records += page
+            if len(page) < LOG_RECORDS_PAGE or _has_whole_revision(records):
+                break
+            start = next_key(page[-1].key)
+        progress.compacted = (await self._store.view(read_progress)).compacted
         return await self._decoded(records, with_previous), progress
+
+    async def _followed(self) -> None:
+        if self._task is None:
+            # In a context of its own: it works for all watches, not for the request that came first.
+            self._task = asyncio.create_task(self._follow(), name="kv.watch", context=Context())
+        try:
+            async with asyncio.timeout(FOLLOWING_S_MAX):
+                await self._following.wait()
+        except TimeoutError:
+            raise StoreUnavailable("the changes of the store can't be followed now; try again") from None
 
     async def _follow(self) -> None:
         backoff = Backoff(None)
@@ -301,7 +325,7 @@ class KvHub:
             missing -= 1
             size += len(record.value)
             if not missing:
-                changes.append(Change(revision, events, size))
+                changes.append(Change(revision, events, size, with_previous))
         return changes
 
     async def _event(self, event: KvEvent, revision: int, with_previous: bool) -> Event:
@@ -318,13 +342,12 @@ class KvHub:
     async def _value(self, record: KvRecord) -> bytes:
         if not record.value_bytes:
             return record.value
-        keys = value_keys(record)
+        keys = content_keys(record)
         found = await self._store.get_many(keys)
         if len(found) < len(keys):
             progress = await self._store.view(read_progress)
             raise WatchCompacted(progress.compacted)
-        pieces = [found[key].value for key in keys[1:]]
-        return b"".join(pieces) or event_of(found[keys[0]].value).value
+        return content_in(found, record)
 
 
 def _has_whole_revision(records: list[Record]) -> bool:

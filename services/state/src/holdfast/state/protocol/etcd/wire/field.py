@@ -55,12 +55,6 @@ def read_bool(value: Any) -> bool:
     return value
 
 
-def read_text(value: Any) -> str:
-    if type(value) is not str:
-        raise wrong_type(value, "string")
-    return value
-
-
 def read_object(value: Any) -> dict[str, Any]:
     if type(value) is not dict:
         raise wrong_type(value, "map[string]json.RawMessage")
