@@ -27,7 +27,7 @@ from holdfast.state.layer.kv.records import (
     value_of,
 )
 from holdfast.state.layer.records_pb2 import KvEvent, KvRecord
-from holdfast.storage.port import Transaction, View
+from holdfast.storage.port import RANGE_LIMIT_MAX, Transaction, View
 
 
 class Space:
