@@ -1,9 +1,10 @@
 """The key space of one store: what clients of the etcd API do with it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Container, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from holdfast.common.clock import SteadyClock
 from holdfast.common.errors import HoldfastError
@@ -89,7 +90,7 @@ class KvService:
         self._compacted = progress.compacted
         async with self._writer.running(), self.leases.running():
             if progress.forgotten < progress.compacted:  # A process ended while it did that.
-                self._begin(forget_log(self._store, self._writer, progress.compacted))
+                self._begin(partial(self._forget, progress.compacted))
             try:
                 yield
             finally:
@@ -164,9 +165,9 @@ class KvService:
         current = await self._writer.run(lambda change: rules.compact(change.tx, revision))
         self._compacted = max(self._compacted, revision)
         if physical:
-            await forget_log(self._store, self._writer, revision)
+            await self._forget(revision)
         elif self._compaction is None:
-            self._begin(forget_log(self._store, self._writer, revision))
+            self._begin(partial(self._forget, revision))
         return current
 
     async def run_with(self, extension: Extension, run: Callable[[SpaceChange], None]) -> None:
@@ -195,14 +196,14 @@ class KvService:
         self._progress.last_revision = max(self._progress.last_revision, revision)
         if revision - self._compacted >= REVISIONS_KEPT + COMPACT_EVERY and self._compaction is None:
             self._compacted = revision - REVISIONS_KEPT
-            self._begin(self._compact(self._compacted))
+            self._begin(partial(self._compact, self._compacted))
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, work: Callable[[], Awaitable[None]]) -> None:
         self._compaction = asyncio.ensure_future(self._logged(work))
 
-    async def _logged(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _logged(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await work
+            await work()
         except RevisionCompacted:
             return  # Another process was first.
         except HoldfastError as error:
@@ -212,4 +213,7 @@ class KvService:
 
     async def _compact(self, revision: int) -> None:
         await self._writer.run(lambda change: rules.compact(change.tx, revision))
+        await self._forget(revision)
+
+    async def _forget(self, revision: int) -> None:
         await forget_log(self._store, self._writer, revision)

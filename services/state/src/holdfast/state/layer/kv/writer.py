@@ -133,6 +133,10 @@ class KvWriter:
                     await self._commit([one])
                 return
             outcomes = [KvRequestTooLarge(f"{KvRequestTooLarge.text}: {error.detail}")]
+        except asyncio.CancelledError:
+            for one in together:
+                one.tell(StoreClosed("the process stops; the operation may have happened, or not"))
+            raise
         except Exception as error:  # noqa: BLE001 - every caller is told, and the next ones are served
             outcomes = [error] * len(together)
         for one, outcome in zip(together, outcomes, strict=True):
