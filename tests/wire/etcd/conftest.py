@@ -128,7 +128,7 @@ def _head(head: bytes) -> tuple[int, dict[str, str]]:
 @asynccontextmanager
 async def etcd_server(*, is_express: bool = True, **settings: Any) -> AsyncIterator[PlaneServer]:
     """A plane, all in one."""
-    given = {"store": "mem://", "listen": "127.0.0.1:0", **settings}
+    given = {"store": "mem://", "listen": "127.0.0.1:0", "tcp_listen": "", **settings}
     plane = GatewaySettings.isolated(**given)
     app = create_app(plane)
     options = ServeOptions(is_express=is_express, drain_grace_s=0)

@@ -33,10 +33,10 @@ TIMEOUT_S = 0.5
 def the_same_value_is_no_change(patch: pytest.MonkeyPatch) -> None:
     genuine = rules.put
 
-    def put(change: SpaceChange, request: PutRequest) -> PutResult:
+    def put(change: SpaceChange, request: PutRequest, **more: Any) -> PutResult:
         before = change.get(request.key)
         if before is None or request.ignore_value or change.value(before) != request.value:
-            return genuine(change, request)
+            return genuine(change, request, **more)
         return PutResult(change.revision, change.key_value(before) if request.prev_kv else None)
 
     patch.setattr(rules, "put", put)
@@ -74,8 +74,8 @@ def a_deleted_key_goes_on_with_its_version(patch: pytest.MonkeyPatch) -> None:
 def a_put_tells_itself_as_previous(patch: pytest.MonkeyPatch) -> None:
     genuine = rules.put
 
-    def put(change: SpaceChange, request: PutRequest) -> PutResult:
-        result = genuine(change, request)
+    def put(change: SpaceChange, request: PutRequest, **more: Any) -> PutResult:
+        result = genuine(change, request, **more)
         entry = change.get(request.key)
         return (
             result

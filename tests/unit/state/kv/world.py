@@ -27,7 +27,7 @@ from tests.unit.state.kv.model import NESTED, KvModel, Refused, is_told_differen
 
 T = TypeVar("T")
 
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 10.0
 """Of one step: it comes at once, or what it waits for was lost."""
 EXPIRY_S: Final = 1.0
 """So much later than its time a lease may end."""
