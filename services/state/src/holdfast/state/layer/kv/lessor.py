@@ -52,6 +52,7 @@ class KvLeases:
         self._write = write
         self._expiries = Expiries[int](clock, self._expire)
         self._ttls: dict[int, int] = {}
+        self._is_loaded = False
         self._spread_ms = random.randint(0, SPREAD_MS_MAX) if store.is_shared else 0
 
     def __len__(self) -> int:
@@ -181,13 +182,14 @@ class KvLeases:
         while True:
             page = await self._store.range(start, end, limit=RANGE_LIMIT_MAX)
             for record in page:
-                lease = LEASES.decode(record)
-                self._know(
-                    _id_of(record.key), lease.ttl_s, max(lease.expires_at_ms, now_ms + lease.ttl_s * 1000)
-                )
+                lease, lease_id = LEASES.decode(record), _id_of(record.key)
+                if self._store.is_shared and not self._is_loaded and lease.expires_at_ms <= now_ms:
+                    await self._store.transact(partial(lease_rules.revive, lease_id=lease_id, now_ms=now_ms))
+                self._know(lease_id, lease.ttl_s, max(lease.expires_at_ms, now_ms + lease.ttl_s * 1000))
             if len(page) < RANGE_LIMIT_MAX:
-                return
+                break
             start = next_key(page[-1].key)
+        self._is_loaded = True
 
     async def _expire(self, lease_id: int) -> None:
         try:
