@@ -335,3 +335,24 @@ async def test_many_records_without_a_value_are_new_ones_to_every_reader(store: 
     assert (records[entries[0]].value, records[entries[1]].value) == (b"", b"value")
     assert records[entries[0]].create_revision == revision
     assert records[entries[3]].version == 2
+
+
+async def test_a_new_key_is_a_record_like_any_other(store: Store) -> None:
+    def create(tx: Transaction) -> None:
+        tx.put_new(b"a", b"1")
+        tx.put_new(b"b", b"1")
+
+    def move(tx: Transaction) -> None:
+        tx.delete(b"a")
+        tx.put_new(b"a", b"2")
+        tx.put_new(b"c", b"1")
+        tx.delete(b"c")
+
+    await store.transact(create)
+    await store.transact(move)
+
+    records = await store.range(b"a", b"d", limit=10)
+    assert [(record.key, record.value, record.version) for record in records] == [
+        (b"a", b"2", 2),
+        (b"b", b"1", 1),
+    ]

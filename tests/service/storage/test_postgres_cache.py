@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.storage.codec.encoded import EncodedStore
 from holdfast.storage.errors import StoreUnavailable
+from holdfast.storage.fetched import Fetched, Missing
 from holdfast.storage.options import StoreOptions
 from holdfast.storage.port import Batch, Transaction
 from holdfast.storage.postgres.store import PostgresStore, open_postgres
@@ -153,3 +154,40 @@ async def test_with_encryption_the_cache_holds_what_is_stored(postgres_url: str)
     assert known.record is not None
     assert b"secret" not in known.record.value
     assert inner.figures()["cache_hits"] == 2
+
+
+async def test_after_a_conflict_all_that_was_read_comes_by_one_statement(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else another process that commits all the time is ahead each time."""
+    async with open_postgres(postgres_url, StoreOptions()) as store:
+        await store.commit(Batch(puts={b"%d" % number: b"%d" % (number + 1) for number in range(5)}))
+        fetches = commits = 0
+        fetch, commit = PostgresStore._fetch, PostgresStore.commit
+
+        async def counted(self: PostgresStore, missing: Missing, fetched: Fetched) -> None:
+            nonlocal fetches
+            fetches += 1
+            await fetch(self, missing, fetched)
+
+        async def overtaken(self: PostgresStore, batch: Batch) -> int:
+            nonlocal commits, fetches
+            commits += 1
+            if commits == 1:
+                await commit(self, Batch(puts={b"3": b"4"}))
+                fetches = 0
+            return await commit(self, batch)
+
+        def follow(tx: Transaction) -> None:
+            """Each key says which one is read next."""
+            key = b"0"
+            while (record := tx.get(key)) is not None:
+                key = record.value
+            assert tx.range(b"0", b"3", limit=10)
+            tx.put(key, b"end")
+
+        monkeypatch.setattr(PostgresStore, "_fetch", counted)
+        monkeypatch.setattr(PostgresStore, "commit", overtaken)
+        await store.transact(follow)
+
+        assert (commits, fetches) == (2, 1)

@@ -67,6 +67,7 @@ class Fetched:
         "_cache",
         "_is_renewed",
         "_named",
+        "_read_before",
         "_sources",
         "_statements",
         "_used",
@@ -88,12 +89,13 @@ class Fetched:
         self._statements = 0
         self._used: set[int] = set()
         self._named: Missing | None = None
+        self._read_before: Missing | None = None
         self._is_renewed = False
 
     def begin(self) -> None:
         """The function is about to run."""
         self._used.clear()
-        self._named = None
+        self._named, self._read_before = self._read_before, None
         self._is_renewed = False
 
     @property
@@ -185,6 +187,8 @@ class Fetched:
             recalled += [read.start for read, (_, _, source) in self.ranges.items() if source == _CACHED]
             cache.doubt([lost.key] if lost.key in recalled else recalled)
         if not self._is_renewed:
+            # The function is likely to read the same again: one statement brings it all.
+            self._read_before = Missing(list(self.records), list(self.ranges))
             self.clear()
         return is_cached
 

@@ -293,6 +293,10 @@ class Transaction(View, Protocol):
         """The same, of a key that does not exist: it holds an id that was minted for it, or follows from what was read."""
         ...
 
+    def put_new(self, key: bytes, value: bytes) -> None:
+        """The same as `put_fresh`, of a key that is read soon: what a store caches has it then."""
+        ...
+
     def put_all_fresh(self, keys: Sequence[bytes]) -> None:
         """Records without a value under keys that do not exist, such as the entries of an index: `fresh` and `bare`."""
         ...

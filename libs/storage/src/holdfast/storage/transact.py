@@ -311,6 +311,12 @@ class BufferedTransaction:
             batch.fresh.add(key)
         self.put(key, value)
 
+    def put_new(self, key: bytes, value: bytes) -> None:
+        batch = self.batch
+        if key not in batch.expects and key not in batch.puts and key not in batch.deletes:
+            batch.expects[key] = ABSENT
+        self.put(key, value)
+
     def put_all_fresh(self, keys: Sequence[bytes]) -> None:
         batch = self.batch
         entries = dict.fromkeys(keys, b"")

@@ -252,6 +252,12 @@ class KeyQueue(_message.Message):
     RELIABILITY_FIELD_NUMBER: _builtins.int
     MAX_IN_FLIGHT_FIELD_NUMBER: _builtins.int
     ACK_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    FREE_FIELD_NUMBER: _builtins.int
+    LEAVING_FIELD_NUMBER: _builtins.int
+    FORGOTTEN_IDX_FIELD_NUMBER: _builtins.int
+    IS_UNFINISHED_FIELD_NUMBER: _builtins.int
+    IS_TIMED_FIELD_NUMBER: _builtins.int
     last_idx: _builtins.int
     """Given to a message; never given again."""
     last_order: _builtins.int
@@ -262,6 +268,18 @@ class KeyQueue(_message.Message):
     max_in_flight: _builtins.int
     ack_timeout_ms: _builtins.int
     """0: none."""
+    waiting: _builtins.int
+    """Messages that nobody has."""
+    free: _builtins.int
+    """Consumers with room for another delivery."""
+    leaving: _builtins.int
+    """Consumers that are gone, whose deliveries are not all taken back yet."""
+    forgotten_idx: _builtins.int
+    """Messages up to here are to be removed; 0: none."""
+    is_unfinished: _builtins.bool
+    """More is to be done than one commit may; ("kqdue", queue, 0) says when at the latest."""
+    is_timed: _builtins.bool
+    """Some deliveries may have a time."""
     def __init__(
         self,
         *,
@@ -271,10 +289,16 @@ class KeyQueue(_message.Message):
         reliability: _builtins.str = ...,
         max_in_flight: _builtins.int = ...,
         ack_timeout_ms: _builtins.int = ...,
+        waiting: _builtins.int = ...,
+        free: _builtins.int = ...,
+        leaving: _builtins.int = ...,
+        forgotten_idx: _builtins.int = ...,
+        is_unfinished: _builtins.bool = ...,
+        is_timed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_timeout_ms", b"ack_timeout_ms", "last_idx", b"last_idx", "last_order", b"last_order", "max_in_flight", b"max_in_flight", "reliability", b"reliability", "served_order", b"served_order"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_timeout_ms", b"ack_timeout_ms", "forgotten_idx", b"forgotten_idx", "free", b"free", "is_timed", b"is_timed", "is_unfinished", b"is_unfinished", "last_idx", b"last_idx", "last_order", b"last_order", "leaving", b"leaving", "max_in_flight", b"max_in_flight", "reliability", b"reliability", "served_order", b"served_order", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -289,21 +313,33 @@ class KeyConsumer(_message.Message):
     ORDER_FIELD_NUMBER: _builtins.int
     OPEN_FIELD_NUMBER: _builtins.int
     SERVER_LEASE_FIELD_NUMBER: _builtins.int
+    WATCH_FIELD_NUMBER: _builtins.int
+    HAS_TURN_FIELD_NUMBER: _builtins.int
+    IS_LEAVING_FIELD_NUMBER: _builtins.int
     order: _builtins.int
     open: _builtins.int
     """Deliveries that are not acknowledged."""
     server_lease: _builtins.int
     """The lease that the server gave it; 0: it has its client's, or none yet."""
+    watch: _builtins.int
+    """The watch that registered it, and ends that; 0: its client did."""
+    has_turn: _builtins.bool
+    """It is in "kqturn"."""
+    is_leaving: _builtins.bool
+    """It is in "kqleaving"."""
     def __init__(
         self,
         *,
         order: _builtins.int = ...,
         open: _builtins.int = ...,
         server_lease: _builtins.int = ...,
+        watch: _builtins.int = ...,
+        has_turn: _builtins.bool = ...,
+        is_leaving: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["open", b"open", "order", b"order", "server_lease", b"server_lease"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_turn", b"has_turn", "is_leaving", b"is_leaving", "open", b"open", "order", b"order", "server_lease", b"server_lease", "watch", b"watch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -332,7 +368,10 @@ Global___KeyTurn: _TypeAlias = KeyTurn  # noqa: Y015
 
 @_typing.final
 class KeyReady(_message.Message):
-    """("kqready", queue, idx): a message that nobody has."""
+    """("kqleaving", queue, order): a consumer that is gone and has deliveries that are not taken back yet; KeyTurn as well.
+
+    ("kqready", queue, idx): a message that nobody has.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -354,7 +393,9 @@ Global___KeyReady: _TypeAlias = KeyReady  # noqa: Y015
 
 @_typing.final
 class KeyDue(_message.Message):
-    """("kqdue", queue, idx): when a delivery is taken back, if its queue has a time for that."""
+    """("kqdue", queue, idx): when a delivery is taken back, if its queue has a time for that. At idx 0, when any process goes on
+    with what is left to do for the queue.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

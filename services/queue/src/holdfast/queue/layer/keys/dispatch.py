@@ -1,119 +1,151 @@
-"""Who gets which message: the lowest idx first, to the consumers with room in turn."""
+"""Who gets which message: the lowest idx first, to the consumers with room in turn; and what is taken back from them.
+
+A commit has a bound. What is left to do when it is reached is done by the next one, which nobody has to cause.
+"""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from holdfast.queue.layer.keys import names
-from holdfast.queue.layer.keys.names import Kind
-from holdfast.queue.layer.keys.records import CONSUMERS, DUE, READY, TURNS
-from holdfast.queue.layer.records_pb2 import KeyDue, KeyQueue, KeyReady, KeyTurn
+from holdfast.queue.layer.keys.names import Kind, QueueKey
+from holdfast.queue.layer.keys.records import DUE
+from holdfast.queue.layer.keys.rows import QueueRows
+from holdfast.queue.layer.records_pb2 import KeyDue
+from holdfast.state.layer.kv.records import Entry, key_of
 from holdfast.state.layer.kv.space import SpaceChange
-from holdfast.storage.tables import Row
 
-DELIVERIES_MAX: Final = 256
-"""In one revision; what is left goes with the next change of the queue."""
-_PAGE: Final = 16
-
+STEPS_MAX: Final = 256
+"""Messages that one commit gives to consumers, takes back or removes."""
+BYTES_MAX: Final = 2 << 20
+"""Of their values and keys, unless the first one has more."""
+PAGE: Final = 64
 
 OnDue = Callable[[bytes, int, int], None]
-"""Told of a queue, an idx in it and the moment its delivery is due, once that is committed."""
+"""Told of a queue, an idx in it and the moment to look at its delivery; once too often does no harm."""
 
 
-def dispatch(change: SpaceChange, name: bytes, queue: KeyQueue, now_ms: int, on_due: OnDue) -> None:
-    made = 0
-    while made < DELIVERIES_MAX:
-        ready = READY.range(change.tx, name, limit=_PAGE)
-        for row in ready:
-            if not _deliver(change, name, queue, row, now_ms, on_due):
-                return
-            made += 1
-        if len(ready) < _PAGE:
-            return
+class Budget:
+    """What one commit may still do."""
 
+    def __init__(self) -> None:
+        self._steps = STEPS_MAX
+        self._bytes = BYTES_MAX
 
-def _deliver(
-    change: SpaceChange, name: bytes, queue: KeyQueue, row: Row[KeyReady], now_ms: int, on_due: OnDue
-) -> bool:
-    """Give one message to the next consumer with room; False if there is none."""
-    tx = change.tx
-    idx = row.parts[1]
-    assert isinstance(idx, int)
-    key = names.message_key(name, idx, row.message.name)
-    message = change.get(key)
-    if message is None:
-        READY.delete(tx, name, idx)
+    def take(self, entry: Entry) -> bool:
+        """Whether one step more is within it, with this key and its value."""
+        size = len(entry.raw) + entry.record.value_bytes + 2 * len(entry.key)
+        is_first = self._steps == STEPS_MAX
+        if not self._steps or (size > self._bytes and not is_first):
+            return False
+        self._steps -= 1
+        self._bytes -= size
         return True
-    client = _next_in_turn(change, name, queue)
-    if client is None:
-        return False
-    consumer = CONSUMERS.get(tx, name, client)
-    assert consumer is not None, "a consumer that is gone has no turn"
-    consumer.open += 1
-    CONSUMERS.put(tx, consumer, name, client)
-    if consumer.open >= queue.max_in_flight:
-        TURNS.delete(tx, name, consumer.order)
-    READY.delete(tx, name, idx)
-    delivery = names.delivery_key(name, client, idx, row.message.name)
-    change.put(delivery, change.value(message), 0, None)
-    if queue.ack_timeout_ms:
-        due_at_ms = now_ms + queue.ack_timeout_ms
-        DUE.put(tx, KeyDue(client=client, name=row.message.name, due_at_ms=due_at_ms), name, idx)
-        tx.after_commit(lambda _: on_due(name, idx, due_at_ms))
+
+
+def dispatch(change: SpaceChange, rows: QueueRows, budget: Budget, now_ms: int, on_due: OnDue) -> bool:
+    """False: there is more to give, and a consumer with room for it."""
+    while rows.queue.waiting and rows.queue.free:
+        page = rows.first_waiting(PAGE)
+        if not page:
+            return True
+        change.tx.prefetch(partial(_places, rows, page))
+        for idx, name in page:
+            if not rows.queue.free:
+                return True
+            message = change.get(names.message_key(rows.name, idx, name))
+            if message is None:
+                rows.stop_waiting(idx)
+                continue
+            if not budget.take(message):
+                return False
+            client = _deliver(change, rows, message, idx, name)
+            if rows.queue.ack_timeout_ms:
+                due_at_ms = now_ms + rows.queue.ack_timeout_ms
+                DUE.put(change.tx, KeyDue(client=client, name=name, due_at_ms=due_at_ms), rows.name, idx)
+                on_due(rows.name, idx, due_at_ms)
     return True
 
 
-def _next_in_turn(change: SpaceChange, name: bytes, queue: KeyQueue) -> bytes | None:
-    after = TURNS.key(name, queue.served_order) + b"\0"
-    rows = TURNS.range(change.tx, name, limit=1, start=after) or TURNS.range(change.tx, name, limit=1)
-    if not rows:
-        return None
-    order = rows[0].parts[1]
-    assert isinstance(order, int)
-    queue.served_order = order
-    return rows[0].message.client
+def _places(rows: QueueRows, page: list[tuple[int, bytes]]) -> list[bytes]:
+    """Where the messages lie that are given next: each consumer that is free takes one."""
+    first = page[: rows.queue.free]
+    return [
+        key_of(names.message_key(rows.name, idx, name)) for idx, name in first if not rows.is_new_here(idx)
+    ]
 
 
-def take_back(change: SpaceChange, name: bytes, client: bytes) -> None:
-    """Delete all deliveries of a consumer that leaves; their messages wait again, in their old places."""
-    prefix = names.consumer_key(name, client)
-    for entry in change.find(prefix, names.prefix_end(prefix)):
-        key = names.parsed(entry.key)
-        if key is not None and key.kind is Kind.DELIVERY:
-            change.delete(entry)
-            DUE.delete(change.tx, name, key.idx)
-            READY.put(change.tx, KeyReady(name=key.name), name, key.idx)
+def _deliver(change: SpaceChange, rows: QueueRows, message: Entry, idx: int, name: bytes) -> bytes:
+    client = rows.next_in_turn()
+    assert client is not None, "the queue counts those that are free"
+    rows.stop_waiting(idx)
+    rows.add_open(client, 1)
+    change.put(names.delivery_key(rows.name, client, idx, name), change.value(message), 0, None)
+    return client
 
 
-def return_message(change: SpaceChange, name: bytes, idx: int, due: KeyDue) -> None:
-    """Take back a single delivery of a consumer that stays."""
-    delivery = change.get(names.delivery_key(name, due.client, idx, due.name))
-    DUE.delete(change.tx, name, idx)
-    if delivery is None:
-        return
-    change.delete(delivery)
-    READY.put(change.tx, KeyReady(name=due.name), name, idx)
-    _make_room(change, name, due.client)
+def take_back_all(change: SpaceChange, rows: QueueRows, budget: Budget) -> bool:
+    """Of consumers that have left. False: there is more."""
+    while (client := rows.first_leaving()) is not None:
+        if not _take_back(change, rows, client, budget):
+            return False
+    return True
 
 
-def forget_messages(change: SpaceChange, name: bytes) -> None:
-    """Delete all messages and deliveries of a queue."""
-    tx = change.tx
-    prefix = names.queue_key(name) + b"/"
-    for entry in change.find(prefix, names.prefix_end(prefix)):
-        key = names.parsed(entry.key)
-        if key is None or key.kind not in (Kind.MESSAGE, Kind.DELIVERY):
-            continue
+def _take_back(change: SpaceChange, rows: QueueRows, client: bytes, budget: Budget) -> bool:
+    """All that a consumer has: its messages wait again, in their old places."""
+    for entry, key in _deliveries(change, rows.name, client):
+        if not budget.take(entry):
+            return False
         change.delete(entry)
-        READY.delete(tx, name, key.idx)
-        DUE.delete(tx, name, key.idx)
-        if key.kind is Kind.DELIVERY:
-            _make_room(change, name, key.client)
+        forget_due(rows, key.idx)
+        rows.wait(key.idx, key.name)
+        rows.add_open(client, -1)
+    rows.set_open(client, 0)
+    return True
 
 
-def _make_room(change: SpaceChange, name: bytes, client: bytes) -> None:
-    consumer = CONSUMERS.get(change.tx, name, client)
-    if consumer is None:
-        return
-    consumer.open -= 1
-    CONSUMERS.put(change.tx, consumer, name, client)
-    TURNS.put(change.tx, KeyTurn(client=client), name, consumer.order)
+def _deliveries(change: SpaceChange, queue: bytes, client: bytes) -> list[tuple[Entry, QueueKey]]:
+    """As many as one commit may take back, and one more."""
+    prefix = names.consumer_key(queue, client)
+    found = change.find_some(prefix, names.prefix_end(prefix), STEPS_MAX + 2)
+    parsed = [(entry, names.parsed(entry.key)) for entry in found]
+    return [(entry, key) for entry, key in parsed if key is not None and key.kind is Kind.DELIVERY]
+
+
+def return_message(change: SpaceChange, rows: QueueRows, idx: int, due: KeyDue) -> None:
+    """Take back a single delivery of a consumer that stays, if the queue still has a time for that."""
+    delivery = change.get(names.delivery_key(rows.name, due.client, idx, due.name))
+    DUE.delete(change.tx, rows.name, idx)
+    if delivery is not None and rows.queue.ack_timeout_ms:
+        change.delete(delivery)
+        rows.wait(idx, due.name)
+        rows.add_open(due.client, -1)
+
+
+def forget_all(change: SpaceChange, rows: QueueRows, budget: Budget) -> bool:
+    """Remove the messages up to the one that the queue names, and their deliveries. False: there is more."""
+    last = rows.queue.forgotten_idx
+    if not last:
+        return True
+    while (client := rows.with_deliveries()) is not None:
+        if not _take_back(change, rows, client, budget):
+            return False
+    start = names.message_key(rows.name, 0, b"")
+    end = names.message_key(rows.name, last + 1, b"")
+    while found := change.find_some(start, end, PAGE):
+        for entry in found:
+            if not budget.take(entry):
+                return False
+            message = names.parsed(entry.key)
+            assert message is not None, "it lies among the messages"
+            change.delete(entry)
+            rows.stop_waiting(message.idx)
+    rows.queue.forgotten_idx = 0
+    return True
+
+
+def forget_due(rows: QueueRows, idx: int) -> None:
+    """A delivery is no longer there to be taken back."""
+    if rows.queue.is_timed:
+        DUE.delete(rows.tx, rows.name, idx)

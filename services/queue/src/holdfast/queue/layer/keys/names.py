@@ -29,7 +29,7 @@ class Kind(Enum):
     CONSUMER = "consumer"
     DELIVERY = "delivery"
     NAMELESS = "nameless"
-    """The key of a message or a consumer without its name."""
+    """The key of a message or a consumer without its name, or without the name of its client."""
 
 
 class QueueKey(NamedTuple):
@@ -43,10 +43,11 @@ class QueueKey(NamedTuple):
 
 
 class Spelling(NamedTuple):
-    """The words that somebody uses for the root and for the third part of queue keys."""
+    """The words that a request uses for the root and for the third part of queue keys."""
 
     root: bytes
     third: bytes
+    """What the request has of it: a whole word, the beginning of one, or nothing."""
     third_means: bytes
 
 
@@ -74,8 +75,10 @@ def parsed(key: bytes) -> QueueKey | None:
         return QueueKey(Kind.MESSAGE, queue, idx=int(third[-IDX_DIGITS:]), name=rest)
     if third == b"producer":
         client, slash, name = rest.partition(b"/")
-        name = name if slash else client
-        return QueueKey(Kind.INCOMING if name else Kind.NAMELESS, queue, name=name)
+        if not slash:
+            client, name = b"", client
+        is_named = bool(name) and not rest.startswith(b"/")
+        return QueueKey(Kind.INCOMING if is_named else Kind.NAMELESS, queue, client, name=name)
     if third == b"consumer":
         return _of_consumer(queue, rest)
     return None
@@ -97,8 +100,7 @@ def spelling_of(key: bytes) -> Spelling:
         return LONG
     parts = key.split(b"/", 4)
     third = parts[3] if len(parts) > 3 else b""
-    means = _meaning(third)
-    return Spelling(parts[1], third, means) if means in _SHORT else Spelling(parts[1], b"", b"")
+    return Spelling(parts[1], third, _meaning(third))
 
 
 def _meaning(third: bytes) -> bytes:
@@ -151,11 +153,11 @@ def spelled(key: bytes, spelling: Spelling) -> bytes:
         return key
     parts = key.split(b"/", 4)
     parts[1] = spelling.root
-    if len(parts) > 3:
+    if len(parts) > 3 and parts[2]:
         third = parts[3]
-        if third == spelling.third_means:
+        if spelling.third and third == spelling.third_means:
             parts[3] = spelling.third
-        elif spelling.root == b"q":
+        elif spelling.root == b"q" and not (spelling.third and third.startswith(spelling.third)):
             parts[3] = _SHORT.get(third, third)
     return b"/".join(parts)
 

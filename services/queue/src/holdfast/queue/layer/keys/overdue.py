@@ -1,7 +1,9 @@
-"""Deliveries that are not acknowledged in the time of their queue are taken back."""
+"""What a queue has to do later without a client: take back deliveries that are not acknowledged in its time, and go on with what
+one commit could not do."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 from holdfast.common.background import background
@@ -9,8 +11,8 @@ from holdfast.common.clock import SteadyClock
 from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
 from holdfast.leases.layer.expiry import Expiries
-from holdfast.queue.layer.keys.dispatch import return_message
 from holdfast.queue.layer.keys.records import DUE
+from holdfast.queue.layer.keys.rules import QUEUE_ITSELF, UNRULED, QueueCommit
 from holdfast.state.layer.kv.service import KvService
 from holdfast.state.layer.kv.space import SpaceChange
 from holdfast.storage.following import Follower
@@ -20,26 +22,23 @@ from holdfast.storage.port import RANGE_LIMIT_MAX, Event, Record, Store
 
 RETRY_MS: Final = 1000
 Place = tuple[bytes, int]
-"""A queue and the idx of a message in it."""
+"""A queue and the idx of a message in it, or of the queue itself."""
 
 _log = get_logger("queue.keys.overdue")
 
 
 class Overdue:
-    """Knows when each delivery with a time is due; `follow` looks at its queue again in the same commit."""
+    """Knows when each delivery with a time is due, and what queue is unfinished since when."""
 
     def __init__(
-        self,
-        store: Store,
-        clock: SteadyClock,
-        kv: KvService,
-        follow: Callable[[SpaceChange, bytes], None],
+        self, store: Store, clock: SteadyClock, kv: KvService, begin: Callable[[], QueueCommit]
     ) -> None:
+        """`begin` makes the commit that one of them is seen to in."""
         self._store = store
         self._clock = clock
         self._kv = kv
-        self._follow = follow
-        self._expiries = Expiries[Place](clock, self._take_back)
+        self._begin = begin
+        self._expiries = Expiries[Place](clock, self._see_to)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -74,30 +73,30 @@ class Overdue:
         else:
             self._expiries.set(place, DUE.decode(record).due_at_ms)
 
-    async def _take_back(self, place: Place) -> None:
-        ending = _Ending(place, self._clock.now_ms(), self._follow)
+    async def _see_to(self, place: Place) -> None:
+        self._clock.now_ms()
+        queue, idx = place
+        commit = self._begin()
         try:
-            await self._kv.run_with(ending, ending.run)
+            if idx == QUEUE_ITSELF:
+                await self._kv.run_with(UNRULED, partial(commit.go_on, name=queue))
+            else:
+                given = _GivenAgain(commit, queue)
+                await self._kv.run_with(given, partial(commit.take_back, name=queue, idx=idx))
         except HoldfastError as error:
             warn_unless_told(_log, "queue.overdue.failed", error)
             self._expiries.set(place, self._clock.now_ms() + RETRY_MS)
 
 
-class _Ending:
-    """Takes back one delivery; the revision after that gives the message to somebody."""
+class _GivenAgain:
+    """What was taken back is given to a consumer by the revision after that."""
 
-    def __init__(self, place: Place, now_ms: int, follow: Callable[[SpaceChange, bytes], None]) -> None:
-        self._queue, self._idx = place
-        self._now_ms = now_ms
-        self._follow = follow
-
-    def run(self, change: SpaceChange) -> None:
-        due = DUE.get(change.tx, self._queue, self._idx)
-        if due is not None and due.due_at_ms <= self._now_ms:
-            return_message(change, self._queue, self._idx, due)
+    def __init__(self, commit: QueueCommit, queue: bytes) -> None:
+        self._commit = commit
+        self._queue = queue
 
     def complete(self, change: SpaceChange) -> Callable[[SpaceChange], None]:
-        return lambda following: self._follow(following, self._queue)
+        return partial(self._commit.go_on, name=self._queue)
 
 
 def _place_of(key: bytes) -> Place:

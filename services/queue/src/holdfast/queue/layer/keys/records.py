@@ -6,5 +6,6 @@ from holdfast.storage.tables import Table
 QUEUES = Table("kq", KeyQueue)
 CONSUMERS = Table("kqconsumer", KeyConsumer)
 TURNS = Table("kqturn", KeyTurn)
+LEAVING = Table("kqleaving", KeyTurn)
 READY = Table("kqready", KeyReady)
 DUE = Table("kqdue", KeyDue)

@@ -12,11 +12,12 @@ from typing import Final
 
 from holdfast.common.clock import SteadyClock
 from holdfast.queue.layer.keys import names, rules, translation
-from holdfast.queue.layer.keys.dispatch import forget_messages
-from holdfast.queue.layer.keys.names import Kind, QueueKey
+from holdfast.queue.layer.keys.consumers import Consumers, ConsumerWatch
+from holdfast.queue.layer.keys.names import Kind
 from holdfast.queue.layer.keys.overdue import Overdue
-from holdfast.queue.layer.keys.presence import Consumers, ConsumerWatch, NodeLease
+from holdfast.queue.layer.keys.presence import NodeLease
 from holdfast.queue.layer.keys.records import QUEUES
+from holdfast.queue.layer.keys.rules import UNRULED, Context, QueueCommit
 from holdfast.queue.layer.keys.settings import QueueDefaults, Reliability
 from holdfast.state.layer.kv.operation import (
     DeleteRangeRequest,
@@ -31,10 +32,9 @@ from holdfast.state.layer.kv.operation import (
     WatchRequest,
 )
 from holdfast.state.layer.kv.port import Watch
-from holdfast.state.layer.kv.records import read_progress
+from holdfast.state.layer.kv.records import key_of, read_progress, record_of
 from holdfast.state.layer.kv.service import KvService
 from holdfast.state.layer.kv.space import SpaceChange
-from holdfast.state.layer.records_pb2 import KvEvent
 from holdfast.storage.keys import next_key
 from holdfast.storage.port import Store, Transaction
 
@@ -53,10 +53,9 @@ class KeyQueues:
         self._defaults = defaults
         self._kv = KvService(store, clock, self)
         self.leases = self._kv.leases
-        self._node = NodeLease(self._kv, node_id)
-        self._consumers = Consumers(self._kv, store)
-        self._overdue = Overdue(store, clock, self._kv, self._follow_up)
-        self._reliabilities: dict[bytes, str] = {}
+        self.node = NodeLease(self._kv, node_id)
+        self.consumers = Consumers(self._kv, store, clock, self._commit)
+        self.overdue = Overdue(store, clock, self._kv, self._commit)
 
     @property
     def watchers(self) -> int:
@@ -65,9 +64,8 @@ class KeyQueues:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         async with self._kv.running():
-            if not self._store.is_shared:
-                await self._forget_memory_only()
-            async with self._node.running(), self._consumers.running(), self._overdue.running():
+            await self._forget_memory_only()
+            async with self.node.running(), self.consumers.running(), self.overdue.running():
                 yield
 
     # -- the key space
@@ -95,11 +93,10 @@ class KeyQueues:
         if key is None:
             return translation.told_put(await self._kv.put(stored), request)
         await self._begin()
-        self._consumers.touch(key)
-        is_early = key.kind is Kind.INCOMING and await self._is_early(key.queue)
-        result = await self._kv.put(stored, is_early=is_early)
-        if key.kind is Kind.QUEUE:
-            self._reliabilities.pop(key.queue, None)
+        self.consumers.touch(key)
+        is_message = key.kind is Kind.INCOMING  # Whose key does not outlive the commit that puts it.
+        is_early = is_message and await self._is_early(key.queue)
+        result = await self._kv.put(stored, is_new=is_message, is_early=is_early)
         return translation.told_put(result, request)
 
     async def range(
@@ -108,7 +105,7 @@ class KeyQueues:
         if not names.is_queue_key(request.key) and not names.is_queue_key(request.range_end):
             return await self._kv.range(request, on_read=on_read)
         stored = translation.stored_range(request)
-        self._consumers.touch(names.parsed(stored.key))
+        self.consumers.touch(names.parsed(stored.key))
         return translation.told_range(await self._kv.range(stored), request)
 
     async def delete_range(self, request: DeleteRangeRequest) -> DeleteRangeResult:
@@ -116,11 +113,10 @@ class KeyQueues:
             return await self._kv.delete_range(request)
         stored = translation.stored_delete(request)
         key = names.parsed(stored.key)
-        if key is not None:
-            if not stored.range_end:
-                rules.check_keys([], [stored.key])
-            await self._begin()
-            self._consumers.touch(key)
+        if not stored.range_end:
+            rules.check_keys([], [stored.key])
+        await self._begin()
+        self.consumers.touch(key)
         return translation.told_delete(await self._kv.delete_range(stored), request)
 
     async def txn(self, request: TxnRequest) -> TxnResult:
@@ -132,6 +128,8 @@ class KeyQueues:
         _single_keys((*stored.success, *stored.failure), puts, deletes)
         rules.check_keys(puts, deletes)
         await self._begin()
+        for key in (*puts, *deletes):
+            self.consumers.touch(names.parsed(key))
         return translation.told_txn(await self._kv.txn(stored), request)
 
     async def watch(self, request: WatchRequest) -> Watch:
@@ -144,7 +142,7 @@ class KeyQueues:
         if parsed is not None and parsed.kind is Kind.CONSUMER:
             try:
                 await self._begin()
-                await self._consumers.watched(told, parsed, self._node_id)
+                await self.consumers.watched(told, parsed, self._node_id)
             except BaseException:
                 told.close()
                 raise
@@ -153,23 +151,20 @@ class KeyQueues:
     async def _begin(self) -> None:
         """Before a commit that may concern a queue."""
         self._clock.now_ms()
-        await self._node.show()
+        await self.node.show()
 
     # -- what follows a change, in its commit
 
     def complete(self, change: SpaceChange) -> Callable[[SpaceChange], None] | None:
         """See `Extension` of the key space."""
-        found = rules.found_in(change.events)
-        if not found:
-            return None
-        commit = self._commit()
-        commit.complete(change, found)
-        return lambda following: _follow(commit, following, found)
+        return self._commit().complete(change)
 
-    def _commit(self) -> rules.QueueCommit:
+    def _commit(self, watch: int = 0) -> QueueCommit:
         # The last moment that was asked for: every call asks before its commit begins.
         now_ms = self._clock.last_ms
-        return rules.QueueCommit(self._node_id, self._defaults, now_ms, self._grant, self._overdue.set)
+        return QueueCommit(
+            Context(self._node_id, self._defaults, now_ms, self._grant, self.overdue.set, watch)
+        )
 
     def _grant(self, tx: Transaction, registration: bytes) -> int:
         """An id that follows from what is written: the function may run again."""
@@ -178,24 +173,16 @@ class KeyQueues:
         self.leases.grant_within(tx, lease_id, CONSUMER_LEASE_S, self._clock.last_ms)
         return lease_id
 
-    def _follow_up(self, change: SpaceChange, queue: bytes) -> None:
-        """Look at a queue again without a change of its keys by a client."""
-        self._commit().follow(change, queue, [])
-
     # -- reliability
 
     async def _is_early(self, queue: bytes) -> bool:
         """Whether a message is acknowledged before it is durable."""
         if self._store.is_shared:
             return False
-        reliability = self._reliabilities.get(queue)
-        if reliability is None:
-            found = await QUEUES.fetch(self._store, queue)
-            reliability = self._defaults.reliability if found is None else found.reliability
-            if len(self._reliabilities) >= 10_000:
-                self._reliabilities.clear()
-            self._reliabilities[queue] = reliability
-        return reliability != Reliability.MAJORITY
+        found = await QUEUES.fetch(self._store, queue)
+        if found is None:
+            return self._defaults.reliability != Reliability.MAJORITY
+        return found.reliability != Reliability.MAJORITY and not found.is_unfinished
 
     async def _forget_memory_only(self) -> None:
         """Messages that were promised nothing do not outlive the process that took them."""
@@ -203,26 +190,20 @@ class KeyQueues:
         while True:
             rows = await QUEUES.fetch_range(self._store, limit=_PAGE, start=start, end=end)
             for row in rows:
-                if row.message.reliability != Reliability.NONE:
-                    continue
                 name = row.parts[0]
                 assert isinstance(name, bytes)
-                await self._kv.run_with(_Unruled(), partial(forget_messages, name=name))
+                if row.message.reliability == Reliability.NONE and await self._was_own(name):
+                    await self._kv.run_with(UNRULED, partial(self._commit().forget, name=name))
             if len(rows) < _PAGE:
                 return
             start = next_key(rows[-1].record.key)
 
-
-class _Unruled:
-    """The server itself may do everything."""
-
-    def complete(self, change: SpaceChange) -> None:
-        return None
-
-
-def _follow(commit: rules.QueueCommit, change: SpaceChange, found: list[tuple[QueueKey, KvEvent]]) -> None:
-    for queue in dict.fromkeys(key.queue for key, _ in found):
-        commit.follow(change, queue, [one for one in found if one[0].queue == queue])
+    async def _was_own(self, queue: bytes) -> bool:
+        """Whether it was dispatched by an earlier life of this process."""
+        if not self._store.is_shared:
+            return True
+        record = await self._store.get(key_of(names.queue_key(queue)))
+        return record is not None and record_of(record.value).value == b"%d" % self._node_id
 
 
 def _single_keys(operations: tuple[Operation, ...], puts: list[bytes], deletes: list[bytes]) -> None:

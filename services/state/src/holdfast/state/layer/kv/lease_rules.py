@@ -38,16 +38,16 @@ def renew(tx: Transaction, lease_id: int, now_ms: int) -> int:
     return lease.ttl_s
 
 
-def revoke(change: SpaceChange, lease_id: int) -> bool:
-    """End it and delete its keys. False: there are more of them than one revision carries, so it has to be done again."""
+def revoke(change: SpaceChange, lease_id: int, limit: int = REVOKED_KEYS_MAX) -> bool:
+    """End it and delete so many of its keys. False: there are more of them than one revision carries, so it has to be done again."""
     if LEASES.get(change.tx, lease_id) is None:
         raise KvLeaseNotFound
-    keys = attached_keys(change.tx, lease_id, limit=REVOKED_KEYS_MAX + 1)
-    for key in keys[:REVOKED_KEYS_MAX]:
+    keys = attached_keys(change.tx, lease_id, limit=limit + 1)
+    for key in keys[:limit]:
         entry = change.get(key)
         if entry is not None:
             change.delete(entry)
-    if len(keys) > REVOKED_KEYS_MAX:
+    if len(keys) > limit:
         return False
     LEASES.delete(change.tx, lease_id)
     return True

@@ -7,7 +7,8 @@ one it is a commit, because any process may end a lease, and every process knows
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from functools import partial
+from typing import Final, Protocol
 
 from holdfast.common.background import background
 from holdfast.common.clock import SteadyClock
@@ -15,7 +16,7 @@ from holdfast.common.errors import HoldfastError
 from holdfast.common.logging import get_logger
 from holdfast.leases.layer.expiry import Expiries
 from holdfast.state.layer.kv import lease_rules
-from holdfast.state.layer.kv.errors import KvLeaseExists, KvLeaseNotFound
+from holdfast.state.layer.kv.errors import KvLeaseExists, KvLeaseNotFound, KvRequestTooLarge
 from holdfast.state.layer.kv.operation import LeaseState
 from holdfast.state.layer.kv.records import LEASES
 from holdfast.state.layer.kv.space import SpaceChange
@@ -34,6 +35,12 @@ _log = get_logger("state.kv.lessor")
 
 Write = Callable[[Callable[[SpaceChange], bool]], Awaitable[tuple[bool, int]]]
 """Runs an operation on the key space; returns what it does, and the revision after it."""
+
+
+class EndStep(Protocol):
+    """Ends a lease, with so many of its keys at most; False: there are more."""
+
+    def __call__(self, change: SpaceChange, limit: int) -> bool: ...
 
 
 class KvLeases:
@@ -100,11 +107,23 @@ class KvLeases:
 
     async def revoke(self, lease_id: int) -> int:
         """End it now, and delete its keys; returns the revision after that."""
-        is_over, revision = await self._write(lambda change: lease_rules.revoke(change, lease_id))
-        while not is_over:
-            is_over, revision = await self._write(lambda change: lease_rules.revoke(change, lease_id))
+        revision = await self._end(lambda change, limit: lease_rules.revoke(change, lease_id, limit))
         self._forget(lease_id)
         return revision
+
+    async def _end(self, step: EndStep) -> int:
+        """In as few revisions as there may be: what an extension adds to one may be too much for it."""
+        limit = lease_rules.REVOKED_KEYS_MAX
+        while True:
+            try:
+                is_over, revision = await self._write(partial(step, limit=limit))
+            except KvRequestTooLarge:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // 4)
+            else:
+                if is_over:
+                    return revision
 
     async def time_to_live(self, lease_id: int, *, with_keys: bool = False) -> LeaseState | None:
         """What is left of it; None: it is over, or never was."""
@@ -172,8 +191,7 @@ class KvLeases:
 
     async def _expire(self, lease_id: int) -> None:
         try:
-            while not (await self._write(lambda change: self._end_if_over(change, lease_id)))[0]:
-                pass
+            await self._end(lambda change, limit: self._end_if_over(change, lease_id, limit))
         except KvLeaseNotFound:
             self._forget(lease_id)
         except HoldfastError as error:
@@ -183,13 +201,13 @@ class KvLeases:
             if lease_id not in self._expiries:
                 self._forget(lease_id)
 
-    def _end_if_over(self, change: SpaceChange, lease_id: int) -> bool:
+    def _end_if_over(self, change: SpaceChange, lease_id: int, limit: int) -> bool:
         """Whether nothing is left to do."""
         lease = LEASES.get(change.tx, lease_id)
         if lease is not None and self._store.is_shared and lease.expires_at_ms > self._clock.last_ms:
             self._know(lease_id, lease.ttl_s, lease.expires_at_ms)  # Another process kept it alive.
             return True
-        return lease_rules.revoke(change, lease_id)
+        return lease_rules.revoke(change, lease_id, limit)
 
 
 def _id_of(key: bytes) -> int:

@@ -46,9 +46,10 @@ def check_put(request: PutRequest) -> None:
         raise LeaseGiven
 
 
-def put(change: SpaceChange, request: PutRequest) -> PutResult:
+def put(change: SpaceChange, request: PutRequest, *, is_new: bool = False) -> PutResult:
+    """`is_new`: the key cannot be there."""
     key, value, lease = request.key, request.value, request.lease
-    before = change.get(key)
+    before = None if is_new else change.get(key)
     if before is None and (request.ignore_value or request.ignore_lease):
         raise KeyNotFound
     # Read before it is written: what is written may lie where a large value lay.

@@ -112,11 +112,12 @@ class KvService:
     async def revision(self) -> int:
         return await self._store.view(self._progress.read)
 
-    async def put(self, request: PutRequest, *, is_early: bool = False) -> PutResult:
-        """With `is_early` it is answered before it is durable."""
+    async def put(self, request: PutRequest, *, is_new: bool = False, is_early: bool = False) -> PutResult:
+        """With `is_new` the key cannot be there, with `is_early` it is answered before it is durable."""
         rules.check_put(request)
         run = self._writer.run_early if is_early else self._writer.run
-        result = await run(lambda change: rules.put(change, request), request.key)
+        keys = () if is_new else (request.key,)
+        result = await run(lambda change: rules.put(change, request, is_new=is_new), *keys)
         self._revised(result.revision)
         return result
 
@@ -150,7 +151,7 @@ class KvService:
 
     async def txn(self, request: TxnRequest) -> TxnResult:
         txn.check_txn(request)
-        keys = [compare.key for compare in request.compare if not compare.range_end]
+        keys = txn.single_keys(request)
         if not txn.writes(request):
             return await self._read(request, keys)
         result = await self._writer.run(lambda change: txn.run(change, request), *keys)

@@ -21,12 +21,13 @@ from holdfast.state.layer.kv.records import (
     log_key,
     note_earlier,
     piece_keys,
+    plain_key,
     read_progress,
     record_of,
     value_of,
 )
 from holdfast.state.layer.records_pb2 import KvEvent, KvRecord
-from holdfast.storage.port import Transaction, View
+from holdfast.storage.port import RANGE_LIMIT_MAX, Transaction, View
 
 
 class Space:
@@ -127,6 +128,30 @@ class SpaceChange(Space):
                 merged[changed] = entry
         return [merged[one] for one in sorted(merged)]
 
+    def find_some(self, key: bytes, range_end: bytes, limit: int) -> list[Entry]:
+        """The first keys of a range, without reading all of it."""
+        start, end = bounds_of(key, range_end)
+        changed = {one: entry for one, entry in self._latest.items() if is_within(one, key, range_end)}
+        found: dict[bytes, Entry] = {}
+        last = None
+        page_limit = min(limit + len(changed), RANGE_LIMIT_MAX)
+        while end is None or start < end:
+            page = self._view.range(start, end, limit=page_limit)
+            unchanged = [entry for entry in map(Entry.of, page) if entry.key not in changed]
+            found |= {entry.key: entry for entry in unchanged}
+            if len(page) < page_limit:
+                break
+            if len(found) >= limit:
+                last = plain_key(page[-1].key)
+                break
+            start = page[-1].key + b"\0"
+        found |= {
+            one: entry
+            for one, entry in changed.items()
+            if entry is not None and (last is None or one <= last)
+        }
+        return [found[one] for one in sorted(found)[:limit]]
+
     def _changed_since(self, key: bytes, range_end: bytes, revision: int) -> dict[bytes, bytes]:
         earlier = super()._changed_since(key, range_end, revision)
         note_earlier(earlier, self.events, key, range_end)
@@ -134,13 +159,7 @@ class SpaceChange(Space):
 
     def has_any(self, key: bytes, range_end: bytes) -> bool:
         """Whether a range has a key, without reading all of it."""
-        start, end = bounds_of(key, range_end)
-        changed = [one for one in self._latest if is_within(one, key, range_end)]
-        if any(self._latest[one] is not None for one in changed):
-            return True
-        gone = {key_of(one) for one in changed}
-        records = self._view.range(start, end, limit=len(gone) + 1)
-        return any(record.key not in gone for record in records)
+        return bool(self.find_some(key, range_end, 1))
 
     def value(self, entry: Entry) -> bytes:
         record = entry.record
@@ -197,6 +216,8 @@ class SpaceChange(Space):
         for key, entry in self._latest.items():
             if entry is None:
                 tx.delete(key_of(key))
+            elif entry.record.create_revision == revision:
+                tx.put_new(key_of(key), entry.raw)
             else:
                 tx.put(key_of(key), entry.raw)
         for attachment, is_attached in self._attached.items():

@@ -1,7 +1,7 @@
 """Transactions of the key space: compare, then run one of two branches, all as one revision."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.state.layer.kv import rules
 from holdfast.state.layer.kv.errors import DuplicateKey, KeyMissing, TooManyOperations
@@ -77,11 +77,39 @@ def _add(puts: set[bytes], deletes: Deletes, key: bytes) -> None:
     puts.add(key)
 
 
+class Branch(NamedTuple):
+    """The branch of a transaction that runs, and those of the transactions within it, in their order."""
+
+    succeeded: bool
+    operations: tuple[Operation, ...]
+    within: "list[Branch]"
+
+
+def chosen(space: Space, request: TxnRequest) -> Branch:
+    """As in etcd, all comparisons are made before the first operation, also those of transactions within this one."""
+    succeeded = all(holds(space, compare) for compare in request.compare)
+    operations = request.success if succeeded else request.failure
+    within = [chosen(space, one) for one in operations if isinstance(one, TxnRequest)]
+    return Branch(succeeded, operations, within)
+
+
 def run(change: SpaceChange, request: TxnRequest) -> TxnResult:
-    succeeded = all(holds(change, compare) for compare in request.compare)
-    branch = request.success if succeeded else request.failure
-    results = [_run_one(change, operation) for operation in branch]
-    return TxnResult(change.revision, succeeded, results)
+    return _run_branch(change, chosen(change, request))
+
+
+def _run_branch(change: SpaceChange, branch: Branch) -> TxnResult:
+    within = iter(branch.within)
+    results: list[Result] = []
+    for operation in branch.operations:
+        if isinstance(operation, TxnRequest):
+            results.append(_run_branch(change, next(within)))
+        elif isinstance(operation, PutRequest):
+            results.append(rules.put(change, operation))
+        elif isinstance(operation, RangeRequest):
+            results.append(rules.range_of(change, operation))
+        else:
+            results.append(rules.delete_range(change, operation))
+    return TxnResult(change.revision, branch.succeeded, results)
 
 
 def read(space: Space, request: TxnRequest) -> TxnResult:
@@ -105,14 +133,15 @@ def writes(request: TxnRequest) -> bool:
     )
 
 
-def _run_one(change: SpaceChange, operation: Operation) -> Result:
-    if isinstance(operation, PutRequest):
-        return rules.put(change, operation)
-    if isinstance(operation, RangeRequest):
-        return rules.range_of(change, operation)
-    if isinstance(operation, DeleteRangeRequest):
-        return rules.delete_range(change, operation)
-    return run(change, operation)
+def single_keys(request: TxnRequest) -> list[bytes]:
+    """The keys that are named one by one, in its compares and in both branches."""
+    found = [compare.key for compare in request.compare if not compare.range_end]
+    for one in (*request.success, *request.failure):
+        if isinstance(one, TxnRequest):
+            found += single_keys(one)
+        elif isinstance(one, PutRequest) or not one.range_end:
+            found.append(one.key)
+    return found
 
 
 def holds(space: Space, compare: Compare) -> bool:

@@ -91,6 +91,8 @@ class KvWatch:
     @property
     def told_revision(self) -> int:
         """What was committed up to here, and is wanted, has been told."""
+        if self._is_live and not self._buffer:
+            return self._hub.revision
         return min(self.next_revision - 1, self._hub.revision)
 
     async def next(self) -> WatchBatch:

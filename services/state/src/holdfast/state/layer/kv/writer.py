@@ -69,7 +69,9 @@ class KvWriter:
     async def _run(self, run: Run[T], keys: tuple[bytes, ...], extension: Extension | None) -> T:
         if not self._store.is_shared:
             return await self._alone(run, extension)
-        waiting = Waiting(run, keys, extension)
+        waiting = Waiting(
+            run, tuple(map(key_of, keys)), extension
+        )  # One that is too long is refused here, alone.
         self._queue.append(waiting)
         self._arrived.set()
         done: T = await waiting.outcome
@@ -90,7 +92,9 @@ class KvWriter:
         commit = asyncio.ensure_future(self._alone(noted, self._extension))
         self._commits.add(commit)
         commit.add_done_callback(self._committed)
-        await asyncio.sleep(0)  # A local store runs and stages it in the first step.
+        # A local store runs it in the first step and stages it then, or in the second one if others are told of the commit.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
         if commit.done() or not done:
             return await asyncio.shield(commit)
         return done[0]
@@ -115,8 +119,14 @@ class KvWriter:
                 await self._commit([one for one in together if not one.outcome.cancelled()])
 
     async def _commit(self, together: "list[Waiting]") -> None:
+        if not together:
+            return
         try:
             outcomes = await self._transact(together)
+        except RefusedLate as refused:
+            refused.waiting.tell(refused.error)
+            await self._commit([one for one in together if one is not refused.waiting])
+            return
         except InvalidBatch as error:
             if len(together) > 1:
                 for one in together:
@@ -145,7 +155,7 @@ class KvWriter:
 
 
 class Waiting:
-    """An operation whose caller waits for the next commit."""
+    """An operation whose caller waits for the next commit; `keys` are those of records."""
 
     __slots__ = ("extension", "keys", "outcome", "run")
 
@@ -164,27 +174,47 @@ class Waiting:
             self.outcome.set_result(outcome)
 
 
+class RefusedLate(Exception):
+    """Rules of an extension refused an operation after something was written for it: nothing of the attempt may be committed."""
+
+    def __init__(self, waiting: Waiting, error: KvError) -> None:
+        super().__init__(error.detail)
+        self.waiting = waiting
+        self.error = error
+
+
 def run_one(tx: Transaction, run: Run[T], extension: Extension | None) -> T:
     change = SpaceChange(tx)
     result = run(change)
+    complete(tx, change, extension)
+    return result
+
+
+def complete(tx: Transaction, change: SpaceChange, extension: Extension | None) -> None:
+    """Let the extension have its say, and write the revision and the one that follows from it."""
     if not change.events:
-        return result
+        return
     after = None if extension is None else extension.complete(change)
     change.finish()
     if after is not None:
         following = SpaceChange(tx)
         after(following)
         following.finish()
-    return result
 
 
 def run_all(tx: Transaction, together: "list[Waiting]") -> list[object]:
     """Each of them, in their order, as a revision of its own; what is refused leaves no trace."""
-    tx.prefetch(lambda: [PROGRESS, *(key_of(key) for one in together for key in one.keys)])
+    tx.prefetch(lambda: [PROGRESS, *(key for one in together for key in one.keys)])
     outcomes: list[object] = []
     for one in together:
+        change = SpaceChange(tx)
         try:
-            outcomes.append(run_one(tx, one.run, one.extension))
+            outcomes.append(one.run(change))
         except KvError as error:
             outcomes.append(error)
+            continue
+        try:
+            complete(tx, change, one.extension)
+        except KvError as error:
+            raise RefusedLate(one, error) from error
     return outcomes
