@@ -79,3 +79,16 @@ async def test_who_waits_for_a_watch_is_woken_when_the_key_space_closes(store: S
     with pytest.raises(watch_module.WatchEnded):
         await asyncio.wait_for(waiting, 1)
     assert not [task for task in asyncio.all_tasks() if task.get_name() == "kv.watch"]
+
+
+async def test_a_watch_knows_that_what_came_with_its_last_event_was_nothing_to_it(keys: KvService) -> None:
+    watch, last = await keys.watch(WatchRequest(b"k")), await keys.watch(WatchRequest(b"m"))
+    puts = [keys.put(PutRequest(key)) for key in (b"k", b"l", b"m")]
+    results = await asyncio.gather(*puts)
+    await last.next()
+
+    await watch.next()
+
+    assert watch.told_revision == results[-1].revision
+    watch.close()
+    last.close()

@@ -15,7 +15,8 @@ from holdfast.state.layer.kv.writer import KvWriter
 from holdfast.storage.keys import next_key
 from holdfast.storage.port import Store, Transaction
 
-STEP_RECORDS: Final = 200
+STEP_RECORDS: Final = 64
+"""Each is one event, with at most half a megabyte."""
 
 
 async def forget_log(store: Store, writer: KvWriter, revision: int) -> None:

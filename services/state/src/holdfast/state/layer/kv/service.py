@@ -145,7 +145,9 @@ class KvService:
         if not request.key:
             raise KeyMissing
         keys = () if request.range_end else (request.key,)
-        return await self._writer.run(lambda change: rules.delete_range(change, request), *keys)
+        result = await self._writer.run(lambda change: rules.delete_range(change, request), *keys)
+        self._revised(result.revision)
+        return result
 
     async def txn(self, request: TxnRequest) -> TxnResult:
         txn.check_txn(request)
@@ -187,7 +189,9 @@ class KvService:
         def revise(change: SpaceChange) -> tuple[bool, int]:
             return run(change), change.revision
 
-        return await self._writer.run(revise)
+        result = await self._writer.run(revise)
+        self._revised(result[1])
+        return result
 
     # -- inside
 

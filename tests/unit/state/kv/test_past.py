@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from holdfast.state.layer.kv import large_range, rules, space
+from holdfast.state.layer.kv import service as service_module
 from holdfast.state.layer.kv.errors import RevisionCompacted, RevisionInFuture
 from holdfast.state.layer.kv.operation import (
     UNBOUNDED,
@@ -119,3 +120,18 @@ async def test_much_history_is_not_read_in_one_step(keys: KvService, monkeypatch
     await keys.range(RangeRequest(b"other", revision=revision))
 
     assert yields == 2
+
+
+async def test_history_ends_whatever_makes_the_revisions(
+    keys: KvService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "REVISIONS_KEPT", 5)
+    monkeypatch.setattr(service_module, "COMPACT_EVERY", 1)
+    puts = tuple([PutRequest(b"k%d" % number) for number in range(20)])
+    first = (await keys.txn(TxnRequest(success=puts))).revision
+    for number in range(20):
+        await keys.delete_range(DeleteRangeRequest(b"k%d" % number))
+        await asyncio.sleep(0)  # It is compacted in the background.
+
+    with pytest.raises(RevisionCompacted):
+        await keys.range(ALL._replace(revision=first))
