@@ -11,8 +11,8 @@ from holdfast.storage.disk.store import open_disk
 from holdfast.storage.errors import Compacted, StoreUnavailable
 from holdfast.storage.opening import open_store
 from holdfast.storage.options import StoreOptions
-from holdfast.storage.port import Batch, Store
-from holdfast.storage.watch import HistoryPage, WatchHub
+from holdfast.storage.port import Batch, HistoryPage, Store
+from holdfast.storage.watch import WatchHub
 from tests.infra.files import GatedFile
 
 AGE_S = 60.0

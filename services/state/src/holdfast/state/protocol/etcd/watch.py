@@ -133,8 +133,9 @@ class WatchStream:
         watch = self._watches.pop(request.watch_id, None)
         if watch is None:
             return b""
+        told = watch.told_revision
         watch.close()
-        return self._answers.watch(watch.created_revision, request.watch_id, _CANCELED)
+        return self._answers.watch(told, request.watch_id, _CANCELED)
 
     async def _revision(self) -> int:
         """Up to here every watch of the stream has been told what it wants."""
