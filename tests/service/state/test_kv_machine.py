@@ -61,6 +61,21 @@ async def test_a_lease_that_was_over_while_no_process_ran_has_its_whole_time_aga
         assert not model.leases
 
 
+async def test_a_lease_that_is_not_over_at_a_restart_ends_when_it_was_to_end(postgres_url: str) -> None:
+    """What is told to be left of it is left of it."""
+    clock = SteadyClock(FakeClock())
+    async with opened(postgres_url, 1) as stores, world_over(stores, clock) as world:
+        await world.grant(5, 1)
+        await world.do(PutRequest(b"a", b"1", lease=1))
+        await world.pass_time(3)
+        model = world.model
+
+    async with opened(postgres_url, 1) as stores, world_over(stores, clock, model) as world:
+        await world.look_at_leases()
+        await world.pass_time(3)
+        assert not model.leases
+
+
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("processes", [1, 2])
