@@ -253,7 +253,7 @@ class KvMachine(RuleBasedStateMachine):
     # -- restarts
 
     @precondition(lambda self: self.place.is_durable)
-    @rule(seconds=st.sampled_from([0.001, 3.001, 10.001]))
+    @rule(seconds=st.sampled_from([0.25, 3.25, 10.25]))
     def a_restart(self, seconds: float) -> None:
         """Nothing is lost but the watches. Every lease has its whole time again; over a store that may be shared only one that
         is over, as another process may have been there for the others."""
