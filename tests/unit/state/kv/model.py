@@ -8,20 +8,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.state.layer.kv.errors import (
-    DuplicateKey,
-    KeyMissing,
     KeyNotFound,
-    KvError,
     KvLeaseExists,
     KvLeaseNotFound,
-    LeaseGiven,
     LeaseTtlTooLarge,
     RevisionCompacted,
     RevisionInFuture,
-    ValueGiven,
 )
 from holdfast.state.layer.kv.operation import (
-    UNBOUNDED,
     Compare,
     CompareResult,
     CompareTarget,
@@ -41,13 +35,13 @@ from holdfast.state.layer.kv.operation import (
     TxnResult,
     WatchRequest,
 )
+from tests.unit.state.kv.refusal import Problem, is_within, problems_of
 
 TTL_S_MAX: Final = 9_000_000_000
 NESTED: Final = 0
 """The revision in the results of a transaction within another one, where nothing is told."""
 
 Keys = dict[bytes, KeyValue]
-Problem = type[KvError]
 
 
 class Refused(Exception):
@@ -62,12 +56,6 @@ class Refused(Exception):
 class Lease:
     granted_ttl_s: int
     end_s: float
-
-
-def is_within(key: bytes, start: bytes, end: bytes) -> bool:
-    if not end:
-        return key == start
-    return key >= start and (end == UNBOUNDED or key < end)
 
 
 class KvModel:
@@ -160,7 +148,7 @@ class KvModel:
     # -- inside
 
     def _run(self, request: TxnRequest) -> TxnResult:
-        problems = [*_problems(request)]
+        problems = [*problems_of(request)]
         if problems:
             raise Refused(*problems)
         path = _path(request, self.keys[-1])
@@ -315,72 +303,3 @@ def _is(value: int | bytes, result: CompareResult, operand: int | bytes) -> bool
     order = (value > operand) - (value < operand)  # type: ignore[operator]
     expected = {CompareResult.EQUAL: (0,), CompareResult.GREATER: (1,), CompareResult.LESS: (-1,)}
     return order in expected.get(result, (-1, 1))
-
-
-# -- what is wrong with a request, whatever there is
-
-
-def _problems(operation: Operation) -> Iterator[Problem]:
-    if isinstance(operation, TxnRequest):
-        for compare in operation.compare:
-            if not compare.key:
-                yield KeyMissing
-        for branch in (operation.success, operation.failure):
-            for one in branch:
-                yield from _problems(one)
-            puts, deletes = zip(*map(_changes, branch), strict=True) if branch else ((), ())
-            if _collide(puts, deletes):
-                yield DuplicateKey
-        return
-    if not operation.key:
-        yield KeyMissing
-    if isinstance(operation, PutRequest):
-        if operation.ignore_value and operation.value:
-            yield ValueGiven
-        if operation.ignore_lease and operation.lease:
-            yield LeaseGiven
-
-
-Bounds = tuple[bytes, bytes]
-
-
-def _changes(operation: Operation) -> tuple[set[bytes], set[Bounds]]:
-    """The keys that it may put, in either branch, and the ranges that it may delete."""
-    if isinstance(operation, PutRequest):
-        return {operation.key}, set()
-    if isinstance(operation, DeleteRangeRequest):
-        return set(), {(operation.key, operation.range_end)}
-    if isinstance(operation, TxnRequest):
-        inner = [_changes(one) for one in (*operation.success, *operation.failure)]
-        return {key for puts, _ in inner for key in puts}, {one for _, found in inner for one in found}
-    return set(), set()
-
-
-def _collide(puts: Sequence[set[bytes]], deletes: Sequence[set[Bounds]]) -> bool:
-    """Whether two operations put one key, or one deletes what another one puts."""
-    keys = [key for found in puts for key in found]
-    ranges = [one for found in deletes for one in found]
-    if len(keys) > len(set(keys)):
-        return True
-    return any(is_within(key, start, end) for key in keys for start, end in ranges)
-
-
-def is_told_differently(operation: Operation) -> bool:
-    """Whether a transaction within another one deletes what is put somewhere in the whole: there the answer of the original
-    depends on the order of both, and the contract says nothing."""
-    if not isinstance(operation, TxnRequest):
-        return False
-    for branch in (operation.success, operation.failure):
-        nested = [one for one in branch if isinstance(one, TxnRequest)]
-        puts, deletes = zip(*map(_changes, branch), strict=True) if branch else ((), ())
-        if nested and any(
-            is_within(key, start, end)
-            for found in puts
-            for key in found
-            for ranges in deletes
-            for start, end in ranges
-        ):
-            return True
-        if any(is_told_differently(one) for one in nested):
-            return True
-    return False

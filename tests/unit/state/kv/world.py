@@ -23,7 +23,8 @@ from holdfast.state.layer.kv.operation import (
 from holdfast.state.layer.kv.service import KvService
 from holdfast.state.layer.kv.watch import KvWatch, WatchBatch, WatchCompacted
 from holdfast.storage.port import Store
-from tests.unit.state.kv.model import NESTED, KvModel, Refused, is_told_differently
+from tests.unit.state.kv.model import NESTED, KvModel, Refused
+from tests.unit.state.kv.refusal import is_told_differently
 
 T = TypeVar("T")
 
