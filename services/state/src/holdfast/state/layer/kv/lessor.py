@@ -175,17 +175,20 @@ class KvLeases:
                 self._know(lease_id, lease.ttl_s, lease.expires_at_ms)
 
     async def _load(self) -> None:
-        """Every lease has its whole time from now on: nobody could renew it while there was no process. If there was
-        another one, it ends what is over."""
+        """A lease that was over, or whose end only a process that is gone knew, has its whole time from now on: nobody could renew
+        it. If there was another process, it ends what is over."""
         start, end = LEASES.bounds()
         now_ms = self._clock.now_ms()
         while True:
             page = await self._store.range(start, end, limit=RANGE_LIMIT_MAX)
             for record in page:
                 lease, lease_id = LEASES.decode(record), _id_of(record.key)
-                if self._store.is_shared and not self._is_loaded and lease.expires_at_ms <= now_ms:
+                is_revived = self._store.is_shared and not self._is_loaded and lease.expires_at_ms <= now_ms
+                if is_revived:
                     await self._store.transact(partial(lease_rules.revive, lease_id=lease_id, now_ms=now_ms))
-                self._know(lease_id, lease.ttl_s, max(lease.expires_at_ms, now_ms + lease.ttl_s * 1000))
+                has_whole = is_revived or not self._store.is_shared
+                end_ms = now_ms + lease.ttl_s * 1000 if has_whole else lease.expires_at_ms
+                self._know(lease_id, lease.ttl_s, end_ms)
             if len(page) < RANGE_LIMIT_MAX:
                 break
             start = next_key(page[-1].key)
