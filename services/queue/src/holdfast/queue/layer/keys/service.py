@@ -157,6 +157,8 @@ class KeyQueues:
 
     def complete(self, change: SpaceChange) -> Callable[[SpaceChange], None] | None:
         """See `Extension` of the key space."""
+        if not any(event.key.startswith(names.ROOT) for event in change.events):
+            return None
         return self._commit().complete(change)
 
     def _commit(self, watch: int = 0) -> QueueCommit:

@@ -1,6 +1,6 @@
 """Removes from the log what a compaction made unreadable: changes before it, and the values that were replaced by then."""
 
-from functools import partial
+from collections.abc import Sequence
 from typing import Final
 
 from holdfast.state.layer.kv.records import (
@@ -13,7 +13,7 @@ from holdfast.state.layer.kv.records import (
 )
 from holdfast.state.layer.kv.writer import KvWriter
 from holdfast.storage.keys import next_key
-from holdfast.storage.port import Store, Transaction
+from holdfast.storage.port import Batch, Record, Store, Transaction
 
 STEP_RECORDS: Final = 64
 """Each is one event, with at most half a megabyte."""
@@ -27,21 +27,25 @@ async def forget_log(store: Store, writer: KvWriter, revision: int) -> None:
     first = (await store.view(read_progress)).forgotten
     start, end = log_bounds(first, revision - 1)
     while start < end:
-        start = await store.transact(partial(forget_some, start=start, end=end))
+        records = await store.range(start, end, limit=STEP_RECORDS)
+        gone = forget_some(records)
+        if gone:
+            # Nobody reads or writes these any more, so nothing has to be checked.
+            await store.commit(Batch(deletes=gone))
+        start = end if len(records) < STEP_RECORDS else next_key(records[-1].key)
     await writer.run(lambda change: note_forgotten(change.tx, revision))
 
 
-def forget_some(tx: Transaction, start: bytes, end: bytes) -> bytes:
-    """One step of it; returns where the next one begins. A value that is not replaced stays where it is."""
-    records = tx.range(start, end, limit=STEP_RECORDS)
+def forget_some(records: Sequence[Record]) -> set[bytes]:
+    """What goes with these records of the log. A value that is not replaced stays where it is."""
+    gone: set[bytes] = set()
     for log_record in records:
         event = event_of(log_record.value)
         if event.previous:
-            for key in value_keys(record_of(event.previous)):
-                tx.delete(key)
+            gone.update(value_keys(record_of(event.previous)))
         if not event.record or not record_of(event.record).value_bytes:
-            tx.delete(log_record.key)
-    return end if len(records) < STEP_RECORDS else next_key(records[-1].key)
+            gone.add(log_record.key)
+    return gone
 
 
 def note_forgotten(tx: Transaction, revision: int) -> None:

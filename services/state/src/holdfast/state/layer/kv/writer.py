@@ -42,6 +42,7 @@ class KvWriter:
 
     def __init__(self, store: Store, extension: Extension | None = None) -> None:
         self._store = store
+        self._is_shared = store.is_shared
         self._extension = extension
         self._queue: deque[Waiting] = deque()
         self._arrived = asyncio.Event()
@@ -49,7 +50,7 @@ class KvWriter:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        if not self._store.is_shared:
+        if not self._is_shared:
             yield
             return
         try:
@@ -60,6 +61,8 @@ class KvWriter:
                 one.tell(StoreClosed("the process stops; send it to another one"))
 
     async def run(self, run: Run[T], *keys: bytes) -> T:
+        if not self._is_shared:
+            return await self._alone(run, self._extension)
         return await self._run(run, keys, self._extension)
 
     async def run_with(self, extension: Extension, run: Run[T]) -> T:
@@ -67,7 +70,7 @@ class KvWriter:
         return await self._run(run, (), extension)
 
     async def _run(self, run: Run[T], keys: tuple[bytes, ...], extension: Extension | None) -> T:
-        if not self._store.is_shared:
+        if not self._is_shared:
             return await self._alone(run, extension)
         waiting = Waiting(
             run, tuple(map(key_of, keys)), extension
@@ -80,7 +83,7 @@ class KvWriter:
     async def run_early(self, run: Run[T], *keys: bytes) -> T:
         """Return when what it does is handed to the log, before it is durable. In a shared store it is durable then, too: only
         the database knows whether it happened."""
-        if self._store.is_shared:
+        if self._is_shared:
             return await self.run(run, *keys)
         done: list[T] = []
 
